@@ -1,0 +1,41 @@
+"""Rectified linear attention (Zhang, Titov, Sennrich 2021) as a fairseq plugin.
+
+``--user-dir fairseq_rela`` on any fairseq command, or ``import fairseq_rela`` in Python, makes the model
+``transformer_rela``, the task ``translation_rela``, the tokenizer ``rela_moses`` and the BPE ``rela_bpe`` known
+to fairseq. Nothing else happens on import.
+"""
+import sys
+from pathlib import Path
+
+__version__ = "0.1.0"
+
+
+def register() -> None:
+    """Check the fairseq found and make the plugin's classes known to it.
+
+    Raises:
+        ImportError: fairseq is missing or broken, or one of our names is taken by another plugin.
+    """
+    from . import compat
+
+    compat.require_fairseq()
+    compat.allow_namespace_in_checkpoints()
+
+    from fairseq.models import MODEL_REGISTRY
+    from fairseq.tasks import TASK_REGISTRY
+
+    from . import encoders  # noqa: F401
+    from .models import transformer_rela
+    from .tasks import translation_rela
+
+    # newer versions of fairseq keep the older class of a name without a word
+    if MODEL_REGISTRY[transformer_rela.MODEL_NAME] is not transformer_rela.TransformerRelaModel:
+        raise ImportError("another plugin has registered the model transformer_rela; load only one of them")
+    if TASK_REGISTRY["translation_rela"] is not translation_rela.TranslationRelaTask:
+        raise ImportError("another plugin has registered the task translation_rela; load only one of them")
+    compat.warn_about(compat.probe_fairseq())
+
+
+# The command `rela` starts in a blink and calls register() where it needs fairseq, whose import takes seconds.
+if Path(sys.argv[0] if getattr(sys, "argv", None) else "").stem != "rela":
+    register()

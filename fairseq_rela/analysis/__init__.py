@@ -1,0 +1,1 @@
+"""Looking inside a trained model: which attention runs, and how sparse it is."""

@@ -1,0 +1,70 @@
+"""Sparsity and null rates of attention weights (Zhang et al. 2021, section 5.2); pure functions on arrays."""
+from dataclasses import dataclass
+from typing import List
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class SparsityCounts:
+    """Counts over a corpus; statistics first, ratios last.
+
+    Attributes:
+        cells: weights that could be more than 0: neither padding nor the future.
+        zeros: those that are exactly 0, for each head.
+        queries: queries that are not padding.
+        nulls: those all of whose weights are exactly 0, for each head.
+    """
+
+    cells: int
+    zeros: Tensor
+    queries: int
+    nulls: Tensor
+
+    def __add__(self, other: "SparsityCounts") -> "SparsityCounts":
+        return SparsityCounts(
+            self.cells + other.cells,
+            self.zeros + other.zeros,
+            self.queries + other.queries,
+            self.nulls + other.nulls,
+        )
+
+    @property
+    def sparsity(self) -> float:
+        """Share of weights that are exactly 0, averaged over heads (Figure 3)."""
+        return float(self.zeros.double().mean() / self.cells)
+
+    @property
+    def null_rate(self) -> float:
+        """Share of queries that attend to nothing, averaged over heads (Figure 6)."""
+        return float(self.nulls.double().mean() / self.queries)
+
+    @property
+    def null_rate_by_head(self) -> List[float]:
+        return (self.nulls.double() / self.queries).tolist()
+
+
+def count_sparsity(weights: Tensor, allowed: Tensor) -> SparsityCounts:
+    """Counts of one batch.
+
+    Args:
+        weights: (B, H, T, S), at least float32: in float16 even softmax underflows to zeros.
+        allowed: (B, T, S), True where a query may attend to a key; rows of padded queries are all False.
+
+    Raises:
+        ValueError: shapes or precision that would make the counts wrong without a sign.
+    """
+    if weights.dim() != 4 or allowed.shape != (weights.shape[0], *weights.shape[2:]):
+        raise ValueError(f"weights {tuple(weights.shape)} are not (B, H, T, S) for {tuple(allowed.shape)} allowed")
+    if weights.dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"weights in {weights.dtype}: count in float32")
+    zero = weights == 0
+    cells = allowed.unsqueeze(1)
+    queries = allowed.any(dim=-1).unsqueeze(1)
+    return SparsityCounts(
+        cells=int(cells.sum()),
+        zeros=(zero & cells).sum(dim=(0, 2, 3)),
+        queries=int(queries.sum()),
+        nulls=((zero | ~cells).all(dim=-1) & queries).sum(dim=(0, 2)),
+    )

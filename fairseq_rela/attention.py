@@ -1,0 +1,203 @@
+"""Multi-head attention with any weight function and norm, as a subclass of fairseq's own module."""
+from contextlib import contextmanager, nullcontext
+from typing import Dict, Iterator, Optional, Tuple
+
+import torch
+from fairseq.modules import MultiheadAttention
+from torch import Tensor, nn
+
+from .errors import InputError
+from .functional import at_least_float32
+from .variants import find_variant
+
+IncrementalState = Dict[str, Dict[str, Optional[Tensor]]]
+
+
+class VariantAttention(MultiheadAttention):
+    r"""Attention whose weights are any function of the scores, normed before the output projection.
+
+    .. math:: S = Q K^T / \sqrt{d_h}, \quad A = f(S), \quad z = concat_h(dropout(A) V), \quad y = LN(z) W_o + b_o
+
+    Projections, caches, beam order and masks are fairseq's: ``before_softmax`` of its explicit path hands out
+    masked scores and values, and this class goes on from there. Scores, weights, context and norm are float32
+    (or float64) whatever the precision of the model, and also under autocast.
+
+    Parameters are named as in fairseq (``q_proj``, ``k_proj``, ``v_proj``, ``out_proj``), so that a softmax
+    checkpoint can start a model; those of the norm are ``attn_norm.weight`` (gain) and ``attn_norm.gate``.
+
+    Args:
+        variant_name: a key of :data:`fairseq_rela.variants.VARIANTS`.
+        embed_dim: d, the model size.
+        num_heads: H; d is a multiple of it.
+        kwargs: as for :class:`fairseq.modules.MultiheadAttention`.
+    """
+
+    def __init__(self, variant_name: str, embed_dim: int, num_heads: int, **kwargs) -> None:
+        super().__init__(embed_dim, num_heads, **kwargs)
+        variant = find_variant(variant_name)
+        self.variant_name = variant_name
+        self.weight_function = variant.weights
+        self.attn_norm = variant.norm(embed_dim) if variant.norm is not None else None
+        # keeps fairseq off torch's fused softmax attention, which knows no other weight function
+        self.skip_embed_dim_check = True
+        for projection in (self.q_proj, self.k_proj, self.v_proj):
+            projection.register_forward_hook(_output_in_float32)
+
+    def extra_repr(self) -> str:
+        return self.variant_name
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Optional[Tensor],
+        value: Optional[Tensor],
+        key_padding_mask: Optional[Tensor] = None,
+        incremental_state: Optional[IncrementalState] = None,
+        need_weights: bool = True,
+        static_kv: bool = False,
+        attn_mask: Optional[Tensor] = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """See :meth:`fairseq.modules.MultiheadAttention.forward`; time comes first.
+
+        Args:
+            query: (T, B, d).
+            key, value: (S, B, d), or None where ``static_kv`` and the cache holds them.
+            key_padding_mask: (B, S), True at padding.
+            attn_mask: (T, S), added to the scores; boolean, or 0 where allowed and very negative where not.
+            need_weights: return the weights as well, before dropout, averaged over the heads: (B, T, S).
+            need_head_weights: return them for each head: (H, B, T, S).
+
+        Returns:
+            the output (T, B, d), and the weights in at least float32 or None.
+        """
+        with _autocast_off(query) as was_on:
+            if was_on:
+                query, key, value = (x if x is None else x.float() for x in (query, key, value))
+            scores, values = super().forward(
+                query,
+                key,
+                value,
+                key_padding_mask=key_padding_mask,
+                incremental_state=incremental_state,
+                static_kv=static_kv,
+                attn_mask=_as_minus_infinity(attn_mask),
+                before_softmax=True,
+            )  # (B*H, T, S), (B*H, S, d_h)
+            if before_softmax:
+                return scores, values
+            weights = self.weight_function(scores)
+            context = self._weighted_sum(self.dropout_module(weights), values)  # (T, B, d)
+            if self.attn_norm is not None:
+                context = self.attn_norm(context)
+            output = self.out_proj(_cast(context, query.dtype))
+
+        if not (need_weights or need_head_weights):
+            return output, None
+        bsz = query.size(1)
+        weights = weights.view(bsz, self.num_heads, *weights.shape[1:]).transpose(0, 1)
+        return output, weights if need_head_weights else weights.mean(dim=0)
+
+    def _weighted_sum(self, weights: Tensor, values: Tensor) -> Tensor:
+        """(B*H, T, S) weights and (B'*H, S, d_h) values to (T, B, d); B = beam * B' where beams share a source."""
+        rows, tgt_len, src_len = weights.shape
+        bsz = rows // self.num_heads
+        sources = values.size(0) // self.num_heads
+        if sources != bsz:
+            # the beams of a sentence stand next to each other: one product a sentence and head serves them all
+            weights = weights.view(sources, -1, self.num_heads, tgt_len, src_len).transpose(1, 2)
+            context = torch.bmm(weights.reshape(values.size(0), -1, src_len), values)
+            context = context.view(sources, self.num_heads, -1, tgt_len, self.head_dim).transpose(1, 2)
+        else:
+            context = torch.bmm(weights, values)
+        context = context.reshape(bsz * self.num_heads, tgt_len, self.head_dim)
+        return context.transpose(0, 1).reshape(tgt_len, bsz, self.embed_dim)
+
+
+def build_attention(
+    name: str,
+    embed_dim: int,
+    num_heads: int,
+    *,
+    kdim: Optional[int] = None,
+    vdim: Optional[int] = None,
+    dropout: float = 0.0,
+    self_attention: bool = False,
+    encoder_decoder_attention: bool = False,
+    **fairseq_options,
+) -> MultiheadAttention:
+    """The attention module of that name, with the interface of fairseq's ``MultiheadAttention`` (time first).
+
+    Args:
+        name: a key of :data:`fairseq_rela.variants.VARIANTS`; ``softmax`` is fairseq's module itself.
+        embed_dim: d, the model size.
+        num_heads: H.
+        kdim, vdim: sizes of keys and values where they are not d.
+        dropout: probability, on the attention weights.
+        self_attention: keys and values are the queries.
+        encoder_decoder_attention: keys and values come from the encoder.
+        fairseq_options: anything else that fairseq's module takes.
+
+    Raises:
+        InputError: an unknown name, a size or a probability that cannot be.
+    """
+    find_variant(name)
+    if embed_dim <= 0 or num_heads <= 0 or embed_dim % num_heads:
+        raise InputError(f"{num_heads} attention heads do not divide the model size {embed_dim}; choose another number")
+    if not 0.0 <= dropout < 1.0:
+        raise InputError(f"attention dropout {dropout} is not a probability below 1")
+    options = dict(
+        fairseq_options,
+        kdim=kdim,
+        vdim=vdim,
+        dropout=dropout,
+        self_attention=self_attention,
+        encoder_decoder_attention=encoder_decoder_attention,
+    )
+    if name == "softmax":
+        return MultiheadAttention(embed_dim, num_heads, **options)
+    if options.pop("xformers_att_config", None) is not None:
+        raise InputError(f"--attention {name} has no xFormers implementation; leave the xformers_att_config option out")
+    return VariantAttention(name, embed_dim, num_heads, **options)
+
+
+def attention_name(module: nn.Module) -> str:
+    """Which variant a module computes: the name it was built with, or ``softmax`` for fairseq's own."""
+    return getattr(module, "variant_name", "softmax")
+
+
+def _output_in_float32(module: nn.Module, inputs: Tuple[Tensor, ...], output: Tensor) -> Tensor:
+    return at_least_float32(output)
+
+
+def _as_minus_infinity(attn_mask: Optional[Tensor]) -> Optional[Tensor]:
+    """A mask that adds minus infinity where attention is forbidden.
+
+    fairseq's encoder layer writes -1e8 (-1e4 in float16) there, which only softmax turns into 0, and a
+    boolean mask would be added as 1.
+    """
+    if attn_mask is None:
+        return None
+    if attn_mask.dtype == torch.bool:
+        return torch.zeros_like(attn_mask, dtype=torch.float32).masked_fill(attn_mask, -torch.inf)
+    return attn_mask.masked_fill(attn_mask <= -1e4, -torch.inf)
+
+
+def _cast(context: Tensor, dtype: torch.dtype) -> Tensor:
+    """To the precision of the model; a context that half precision cannot hold saturates and stays finite.
+
+    Only ReLU without a norm gets there, and by then its training has diverged, as the paper found.
+    """
+    if dtype in (torch.float16, torch.bfloat16):
+        limit = torch.finfo(dtype).max / context.size(-1)
+        context = context.clamp(-limit, limit)
+    return context.to(dtype)
+
+
+@contextmanager
+def _autocast_off(x: Tensor) -> Iterator[bool]:
+    """No autocast inside, since it would put the scores in half precision; the value says whether there was any."""
+    active = torch.is_autocast_enabled() if x.is_cuda else torch.is_autocast_cpu_enabled()
+    with torch.autocast(x.device.type, enabled=False) if active else nullcontext():
+        yield active

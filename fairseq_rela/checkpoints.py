@@ -1,0 +1,209 @@
+"""Checkpoints: loaded as data only, chosen by the update numbers inside them, averaged in float32."""
+import argparse
+import pickle
+import re
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+import torch
+
+from .errors import InputError
+
+# checkpoint_3_500.pt and checkpoint3.pt and checkpoint_last.pt; not the best ones, nor what averaging wrote
+_NAMES = re.compile(r"checkpoint(?:_\d+_\d+|\d+|_last)\.pt")
+
+
+class Found(NamedTuple):
+    """A checkpoint of a run: its file, and how many updates had been made."""
+
+    path: Path
+    updates: int
+
+
+def load(path: Path) -> Dict[str, Any]:
+    """A checkpoint of fairseq, as data: a pickle that would run code is refused and nothing of it runs.
+
+    Raises:
+        InputError: no such file, a torn or foreign one, or one that holds more than data.
+    """
+    try:
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such checkpoint") from error
+    except pickle.UnpicklingError as error:
+        if "Unsupported" in str(error) or "weights_only" in str(error).lower():
+            raise InputError(f"{path}: holds more than data, and could run code when loaded: refused") from error
+        raise InputError(f"{path}: not a checkpoint, or a torn one; use another") from error
+    except (RuntimeError, EOFError, OSError, KeyError, ValueError) as error:
+        raise InputError(f"{path}: not a checkpoint, or a torn one; use another") from error
+    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+        raise InputError(f"{path}: not a checkpoint of fairseq, which holds a model")
+    return state
+
+
+def updates_of(state: Dict[str, Any]) -> int:
+    """How many updates had been made, 0 where the checkpoint does not say."""
+    history = state.get("optimizer_history") or [{}]
+    return int(history[-1].get("num_updates", 0))
+
+
+def is_average(state: Dict[str, Any]) -> bool:
+    return "averaged_from" in (state.get("extra_state") or {})
+
+
+def find(folder: Path) -> List[Found]:
+    """The states of a run, newest first, one for each number of updates.
+
+    fairseq writes no ``checkpoint_EPOCH_UPDATES.pt`` where an epoch ends; ``checkpointEPOCH.pt`` or
+    ``checkpoint_last.pt`` then holds that state. Names are not trusted: the number inside the file counts.
+
+    Raises:
+        InputError: no checkpoint there, or one that cannot be loaded.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder of checkpoints")
+    found: Dict[int, Path] = {}
+    for path in sorted(folder.iterdir()):
+        if _NAMES.fullmatch(path.name):
+            updates = updates_of(load(path))
+            # prefer a file that later training does not overwrite
+            if updates not in found or found[updates].name == "checkpoint_last.pt":
+                found[updates] = path
+    if not found:
+        raise InputError(f"{folder}: no checkpoint_*.pt in it; has the model been trained?")
+    return [Found(found[updates], updates) for updates in sorted(found, reverse=True)]
+
+
+def newest_good(folder: Path) -> Optional[Found]:
+    """The newest state that loads, or None; files that do not load are passed over."""
+    good = []
+    for path in sorted(folder.glob("checkpoint*.pt")) if folder.is_dir() else ():
+        if _NAMES.fullmatch(path.name):
+            try:
+                good.append(Found(path, updates_of(load(path))))
+            except InputError:
+                continue
+    # checkpoint_last.pt is fairseq's own choice where it is as new as any
+    return max(good, key=lambda f: (f.updates, f.path.name == "checkpoint_last.pt"), default=None)
+
+
+class Choice(NamedTuple):
+    """The last states of a run.
+
+    Attributes:
+        chosen: newest first.
+        interval: updates between checkpoints, as the run was configured; 0 where it saved by epoch.
+        missing: updates at which a checkpoint should be and is not.
+    """
+
+    chosen: List[Found]
+    interval: int
+    missing: List[int]
+
+
+def choose_last(folder: Path, number: int) -> Choice:
+    """The last ``number`` states: the final one, and those before it at the run's save interval.
+
+    Raises:
+        InputError: fewer are there.
+    """
+    if number < 1:
+        raise InputError(f"--last {number}: give a number of at least 1")
+    found = find(folder)
+    config = load(found[0].path).get("cfg") or {}
+    interval = int((config.get("checkpoint") or {}).get("save_interval_updates") or 0)
+    regular = [f for f in found if interval == 0 or f.updates % interval == 0 or f is found[0]]
+    if len(regular) < number:
+        raise InputError(
+            f"{folder}: {number} checkpoints are wanted, {len(regular)} are there "
+            f"(updates {', '.join(str(f.updates) for f in regular)}); train longer or give a smaller --last"
+        )
+    chosen = regular[:number]
+    missing: List[int] = []
+    if interval:
+        span = range(chosen[-1].updates, chosen[0].updates, interval)
+        missing = sorted(set(span) - {f.updates for f in chosen})
+    return Choice(chosen, interval, missing)
+
+
+def average(paths: Sequence[Path], output: Path) -> None:
+    r"""Write the mean of the parameters, :math:`\bar\theta = \frac1N \sum_i \theta_i`, summed in float32.
+
+    The result keeps the configuration of the newest input and the precision of the parameters. It has no
+    optimizer state, and says from what it was made, so that it is not averaged again.
+
+    Raises:
+        InputError: repeated files, files of different models, averages, or as :func:`load`.
+    """
+    from .data.lines import write_whole
+
+    if not paths:
+        raise InputError("no checkpoints to average")
+    _refuse_repeated([Path(path).resolve() for path in paths])
+    sums: Dict[str, torch.Tensor] = {}
+    newest: Dict[str, Any] = {}
+    seen: Dict[int, Path] = {}
+    for path in paths:
+        state = load(path)
+        if is_average(state):
+            raise InputError(f"{path} is an average already; average the checkpoints it was made from")
+        updates = updates_of(state)
+        if updates and updates in seen:
+            raise InputError(f"{path} and {seen[updates]} hold the same update {updates}; give each state once")
+        seen[updates] = path
+        model = state.pop("model")
+        if newest:
+            _refuse_mixed(path, paths[0], state, newest, model, sums)
+        for key, value in model.items():
+            if value.is_floating_point():
+                value = value.to(torch.promote_types(value.dtype, torch.float32))
+                sums[key] = sums[key] + value if key in sums else value.clone()
+            else:
+                sums.setdefault(key, value)
+        if not newest or updates > updates_of(newest):
+            newest = state
+            newest["dtypes"] = {key: value.dtype for key, value in model.items()}
+    dtypes = newest["dtypes"]
+    mean = {
+        key: (value / len(paths)).to(dtypes[key]) if value.is_floating_point() else value
+        for key, value in sums.items()
+    }
+    averaged = {
+        "args": newest.get("args"),
+        "cfg": newest.get("cfg"),
+        "model": mean,
+        "criterion": None,
+        "optimizer_history": newest.get("optimizer_history", [])[-1:],
+        "task_state": newest.get("task_state", {}),
+        "extra_state": {
+            "train_iterator": {"epoch": 1, "iterations_in_epoch": 0, "shuffle": True},
+            "averaged_from": [str(path) for path in paths],
+        },
+    }
+    with write_whole(output, "wb") as file:
+        torch.save(averaged, file)
+
+
+def _refuse_repeated(paths: List[Path]) -> None:
+    for path in paths:
+        if paths.count(path) > 1:
+            raise InputError(f"{path} is given {paths.count(path)} times; give each checkpoint once")
+
+
+def _refuse_mixed(
+    path: Path,
+    first: Path,
+    state: Dict[str, Any],
+    newest: Dict[str, Any],
+    model: Dict[str, torch.Tensor],
+    sums: Dict[str, torch.Tensor],
+) -> None:
+    """Only states of one model can be averaged: same parameters, same shapes, same configuration."""
+    shapes = {key: tuple(value.shape) for key, value in model.items()}
+    expected = {key: tuple(value.shape) for key, value in sums.items()}
+    if shapes != expected:
+        different = sorted(k for k in shapes.keys() | expected.keys() if shapes.get(k) != expected.get(k))
+        raise InputError(f"{path} and {first} are of different models: they differ in {different[0]}")
+    if (state.get("cfg") or {}).get("model") != (newest.get("cfg") or {}).get("model"):
+        raise InputError(f"{path} and {first} have different model configurations; average one run at a time")

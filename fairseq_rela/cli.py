@@ -1,0 +1,268 @@
+"""``rela VERB ...``: prepare, train, average, translate, score, and the chain of them all."""
+import argparse
+import sys
+from pathlib import Path
+from typing import List, Optional, Sequence
+
+from .errors import InputError
+
+# modules are imported by the verbs that need them, so that `rela --help` answers at once
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """Run one verb; 0, or 2 with one line on standard error that says what is wrong and what to do."""
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    if options.verb is None:
+        parser.print_help()
+        return 0
+    try:
+        options.run(options)
+    except (InputError, ImportError) as error:
+        print(f"rela {options.verb}: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"rela {options.verb}: interrupted; the same command goes on from here", file=sys.stderr)
+        return 130
+    return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rela", description="Rectified linear attention for fairseq: from raw text to score."
+    )
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+    for add in (_add_synthetic, _add_prepare, _add_train, _add_average, _add_translate, _add_score, _add_attention):
+        add(verbs)
+    _add_reproduce(verbs)
+    return parser
+
+
+def _verb(verbs, name: str, run, summary: str) -> argparse.ArgumentParser:
+    parser = verbs.add_parser(
+        name, help=summary, description=summary, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_synthetic(verbs) -> None:
+    parser = _verb(verbs, "synthetic", _synthetic, "generate a small parallel corpus with its gold word alignment")
+    parser.add_argument("output", type=Path, help="folder to write")
+    parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same corpus")
+    parser.add_argument("--pairs", type=int, default=5000, help="training pairs")
+
+
+def _synthetic(options: argparse.Namespace) -> None:
+    from .data.synthetic import write_corpus
+
+    sizes = write_corpus(options.output, options.seed, options.pairs)
+    print(f"{options.output}: " + ", ".join(f"{split} {size:,} pairs" for split, size in sizes.items()))
+
+
+def _add_prepare(verbs) -> None:
+    parser = _verb(verbs, "prepare", _prepare, "raw parallel text to normalised, tokenised, cleaned, BPE'd, binary data")
+    parser.add_argument("--config", help="a task of configs/, which then names files and settings")
+    parser.add_argument("--raw", type=Path, help="with --config: the folder with the raw corpus")
+    for split in ("train", "valid", "test"):
+        parser.add_argument(
+            f"--{split}", type=Path, metavar="PREFIX", help=f"{split} files PREFIX.SOURCE and PREFIX.TARGET, or .gz"
+        )
+    parser.add_argument("-s", "--source-lang", help="source language code")
+    parser.add_argument("-t", "--target-lang", help="target language code")
+    parser.add_argument("--output", type=Path, required=True, help="data folder to make")
+    parser.add_argument("--tokeniser", help="moses, or none for text that is tokenised (default: moses)")
+    parser.add_argument("--max-tokens", type=int, help="drop training pairs longer than this (default: 250)")
+    parser.add_argument("--max-ratio", type=float, help="and those more unequal in length than this (default: 9)")
+    parser.add_argument("--merges", type=int, help="joint BPE merges (default: 32000)")
+    parser.add_argument(
+        "--vocabulary-threshold", type=int, help="least frequency of a piece in its language (default: 50)"
+    )
+    parser.add_argument("--workers", type=_positive, help="processes (default: all cores)")
+
+
+def _prepare(options: argparse.Namespace) -> None:
+    from . import config
+    from .data.prepare import Corpus, Settings, describe, prepare
+
+    names = ("tokeniser", "max_tokens", "max_ratio", "merges", "vocabulary_threshold")
+    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    if options.config:
+        if options.raw is None:
+            raise InputError("--config needs --raw FOLDER, the folder with the raw corpus")
+        base = config.load_settings(options.config)
+        settings = Settings(**{**base.__dict__, **given})
+        corpus = config.load_corpus(options.config, options.raw)
+    else:
+        if not options.source_lang or not options.target_lang:
+            raise InputError("give --source-lang and --target-lang, or --config")
+        settings = Settings(options.source_lang, options.target_lang, **given)
+        corpus = Corpus(
+            {
+                split: tuple(_plain_or_gz(getattr(options, split), lang) for lang in settings.languages)
+                for split in ("train", "valid", "test")
+                if getattr(options, split) is not None
+            }
+        )
+    print(describe(prepare(corpus, settings, options.output, options.workers)))
+
+
+def _plain_or_gz(prefix: Path, lang: str) -> Path:
+    plain, packed = Path(f"{prefix}.{lang}"), Path(f"{prefix}.{lang}.gz")
+    return packed if packed.is_file() and not plain.is_file() else plain
+
+
+def _add_train(verbs) -> None:
+    parser = _verb(verbs, "train", _train, "train by fairseq-hydra-train with a shipped configuration")
+    parser.add_argument("task", help="a task of configs/")
+    parser.add_argument("--attention", default="rela_g", help="a variant of Table 1")
+    parser.add_argument("--data", type=Path, required=True, help="data folder of `rela prepare`")
+    parser.add_argument("--save-dir", type=Path, required=True, help="folder for the checkpoints")
+    parser.add_argument("overrides", nargs="*", help="Hydra overrides, such as optimization.max_epoch=3")
+
+
+def _train(options: argparse.Namespace) -> None:
+    from . import config
+    from .pipeline import train
+    from .variants import find_variant
+
+    find_variant(options.attention)
+    if options.task not in config.task_names():
+        raise InputError(f"no task {options.task!r}; there are {', '.join(config.task_names())}")
+    train(options.task, options.attention, options.data, options.save_dir, options.overrides)
+
+
+def _add_average(verbs) -> None:
+    parser = _verb(verbs, "average", _average, "average the last checkpoints of a run")
+    parser.add_argument("run_dir", type=Path, nargs="?", help="folder with the checkpoints")
+    parser.add_argument("--last", type=int, default=5, help="how many, chosen by the update numbers inside the files")
+    parser.add_argument("--inputs", type=Path, nargs="+", help="these files instead")
+    parser.add_argument("--output", type=Path, required=True, help="file to write")
+
+
+def _average(options: argparse.Namespace) -> None:
+    from . import checkpoints
+    from .pipeline import average_last
+
+    if (options.run_dir is None) == (options.inputs is None):
+        raise InputError("give the folder of a run, or --inputs with files; one of them")
+    if options.inputs is None:
+        average_last(options.run_dir, options.last, options.output)
+    else:
+        checkpoints.average(options.inputs, options.output)
+        print(f"{options.output}: the mean of {len(options.inputs)} checkpoints")
+
+
+def _add_translate(verbs) -> None:
+    parser = _verb(verbs, "translate", _translate, "translate a test set or a text file, one line for each line")
+    parser.add_argument("data", type=Path, help="data folder of `rela prepare`")
+    parser.add_argument("--checkpoint", type=Path, required=True, help="the model")
+    parser.add_argument("--output", type=Path, required=True, help="writes OUTPUT.bpe, OUTPUT.tok and OUTPUT.txt")
+    parser.add_argument("--subset", default="test", help="subset of the data folder")
+    parser.add_argument("--input", type=Path, help="a file of raw source text instead")
+    parser.add_argument("--beam", type=int, help="size of the beam (default: 4)")
+    penalty = parser.add_mutually_exclusive_group()
+    penalty.add_argument("--gnmt-lenpen", type=float, help="exponent of the GNMT length penalty (default: 0.6)")
+    penalty.add_argument("--lenpen", type=float, help="exponent of fairseq's length penalty instead")
+    parser.add_argument("--max-len-a", type=float, help="at most a times the source length (default: 1)")
+    parser.add_argument("--max-len-b", type=int, help="plus b (default: 50)")
+    parser.add_argument("--max-tokens", type=int, help="source pieces in a batch (default: 4096)")
+
+
+def _translate(options: argparse.Namespace) -> None:
+    from . import config
+    from .evaluation import translate
+
+    decoding = config.load_decoding()
+    if options.lenpen is not None:
+        decoding = decoding._replace(gnmt_lenpen=None)
+    names = [name for name in decoding._fields if getattr(options, name) is not None]
+    decoding = decoding._replace(**{name: getattr(options, name) for name in names})
+    speed = translate(options.data, options.checkpoint, options.output, decoding, options.subset, options.input)
+    print(f"{options.output}.txt: {speed.sentences:,} sentences, {speed.tokens / speed.seconds:,.0f} pieces a second")
+
+
+def _add_score(verbs) -> None:
+    parser = _verb(verbs, "score", _score, "sacreBLEU of a translation against the raw reference")
+    parser.add_argument("--hypotheses", type=Path, required=True, help="OUTPUT.bpe or OUTPUT.tok of `rela translate`")
+    parser.add_argument("--reference", type=Path, required=True, help="raw reference text, plain or .gz")
+    parser.add_argument("-t", "--target-lang", required=True, help="target language code")
+    parser.add_argument("--tokeniser", default="moses", help="of the data: moses or none")
+    parser.add_argument("--tokenised-reference", type=Path, help="for tokenised BLEU: text/SUBSET.LANG of the data")
+    parser.add_argument("--output", type=Path, help="write the scores as JSON")
+
+
+def _score(options: argparse.Namespace) -> None:
+    from .data.lines import read_lines, write_json
+    from .evaluation import score
+    from .pipeline import describe_score
+
+    tokenised = options.tokenised_reference
+    scores = score(
+        list(read_lines(options.hypotheses)),
+        list(read_lines(options.reference)),
+        options.target_lang,
+        options.tokeniser,
+        list(read_lines(tokenised)) if tokenised else None,
+    )
+    if options.output:
+        write_json(options.output, scores)
+    print(describe_score(scores))
+
+
+def _add_attention(verbs) -> None:
+    parser = _verb(verbs, "attention", _attention, "which attention runs at each site of a model, and how sparse it is")
+    parser.add_argument("checkpoint", type=Path, help="a model of this plugin or of fairseq's transformer")
+    parser.add_argument("--data", type=Path, required=True, help="data folder")
+    parser.add_argument("--subset", default="test", help="subset of the data folder")
+    parser.add_argument("--output", type=Path, help="write the figures as JSON")
+
+
+def _attention(options: argparse.Namespace) -> None:
+    from . import register
+
+    register()
+    from .analysis.capture import summarise
+    from .data.lines import write_json
+    from .pipeline import describe_attention
+
+    summary = summarise(options.checkpoint, options.data, options.subset)
+    if options.output:
+        write_json(options.output, summary)
+    print(describe_attention(summary))
+
+
+def _add_reproduce(verbs) -> None:
+    parser = _verb(verbs, "reproduce", _reproduce, "the whole chain of a task, or some of its stages")
+    parser.add_argument("task", help="a task of configs/")
+    parser.add_argument("attention", nargs="?", default="rela_g", help="a variant of Table 1")
+    parser.add_argument("stages", nargs="*", help="of prepare, train, average, translate, score, attention; all where none is given")
+    parser.add_argument("--raw", type=Path, help="the folder with the raw corpus; the synthetic one is generated")
+    parser.add_argument("--root", type=Path, default=Path("experiments"), help="folder for data and runs")
+    parser.add_argument("--workers", type=_positive, help="processes for the text (default: all cores)")
+    parser.add_argument(
+        "--override", action="append", default=[], help="a Hydra override, such as optimization.max_epoch=3"
+    )
+
+
+def _reproduce(options: argparse.Namespace) -> None:
+    from .pipeline import STAGES, Experiment, reproduce, table
+
+    experiment = Experiment(
+        options.task, options.attention, options.root, options.raw, tuple(options.override), options.workers
+    )
+    stages: List[str] = options.stages or list(STAGES)
+    reproduce(experiment, stages)
+    if "attention" in stages and "score" in stages:
+        print("\n" + table([experiment]))
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("give a number of at least 1")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""Running fairseq's own commands: the exact command line is shown, its output kept, its failure reported."""
+import os
+import shlex
+import subprocess
+import sys
+from collections import deque
+from pathlib import Path
+from typing import Callable, List, Sequence
+
+from .errors import InputError
+
+USER_DIR = Path(__file__).resolve().parent
+
+
+def fairseq_command(module: str, arguments: Sequence[object]) -> List[str]:
+    """``fairseq_cli.<module>`` by this very Python, whatever is on PATH."""
+    return [sys.executable, "-m", f"fairseq_cli.{module}", *map(str, arguments)]
+
+
+def shown(module: str, arguments: Sequence[object]) -> str:
+    """The same command as a person would type it."""
+    return " ".join(["fairseq-" + module.replace("_", "-"), *(shlex.quote(str(a)) for a in arguments)])
+
+
+def run_fairseq(
+    module: str, arguments: Sequence[object], log: Path, echo_line: Callable[[str], bool] = lambda line: False
+) -> None:
+    """Run a fairseq command to its end.
+
+    Args:
+        module: a module of ``fairseq_cli``: ``train``, ``hydra_train``, ``generate``, ``preprocess`` ...
+        arguments: its command line.
+        log: takes the command and all it prints.
+        echo_line: which of its lines to print as well.
+
+    Raises:
+        InputError: it failed; the line names its last words and the log.
+    """
+    print(f"$ {shown(module, arguments)}", flush=True)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    # without this variable Hydra hides the true error
+    environment = dict(os.environ, HYDRA_FULL_ERROR="1", PYTHONUNBUFFERED="1")
+    last = deque(maxlen=20)  # type: deque
+    with open(log, "w", encoding="utf-8") as file:
+        file.write(f"$ {shown(module, arguments)}\n")
+        process = subprocess.Popen(
+            fairseq_command(module, arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            encoding="utf-8",
+            errors="replace",
+        )
+        try:
+            for line in process.stdout:
+                file.write(line)
+                file.flush()
+                last.append(line.strip())
+                if echo_line(line):
+                    print(line, end="", flush=True)
+        finally:
+            if sys.exc_info()[0] is not None:
+                process.kill()
+            code = process.wait()
+    if code != 0:
+        words = [line for line in last if line and not line.startswith(("Traceback", "File ", "During handling"))]
+        reason = words[-1] if words else "no output"
+        raise InputError(f"fairseq-{module.replace('_', '-')} failed with exit code {code}: {reason} (log: {log})")

@@ -1,0 +1,98 @@
+"""The fairseq that is installed: is it there, and what does it do.
+
+fairseq 0.12.2, its main branch and the forks for newer Pythons carry version strings that do not tell them
+apart, so behaviour is probed (``TRAPS.md`` section 0 of the project's notes lists what differs).
+"""
+import argparse
+import logging
+from typing import NamedTuple
+
+logger = logging.getLogger(__name__)
+
+INSTALL_HINT = (
+    "install ve-fairseq 0.12.3 (Python 3.11 and 3.12: pip install --no-deps ve-fairseq==0.12.3), "
+    "fairseq-fixed, or fairseq 0.12.2 (Python 3.8 to 3.10)"
+)
+
+
+class FairseqBehaviour(NamedTuple):
+    """What the installed fairseq does.
+
+    Attributes:
+        drops_last_batch: a last batch whose size is no multiple of ``required_batch_size_multiple`` is lost.
+        fuses_encoder: encoder layers hold a fused copy of their weights and compute softmax with it.
+        keeps_old_class: registering a second model under a name keeps the first, without a word.
+    """
+
+    drops_last_batch: bool
+    fuses_encoder: bool
+    keeps_old_class: bool
+
+
+def require_fairseq() -> None:
+    """Import fairseq, with one clear line where that fails.
+
+    Raises:
+        ImportError: fairseq is missing, or does not import on this Python.
+    """
+    try:
+        import fairseq.models  # noqa: F401
+        import fairseq.tasks  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name == "fairseq":
+            message = f"fairseq_rela needs fairseq, which is not installed: {INSTALL_HINT}"
+        else:
+            message = f"fairseq does not import, since module {error.name} is missing: pip install {error.name}"
+        raise ImportError(message) from None
+    except Exception as error:  # a dataclass error on Python 3.11 and later, a broken extension, ...
+        reason = " ".join(str(error).split())[:200]
+        raise ImportError(
+            f"the installed fairseq does not import on this Python ({type(error).__name__}: {reason}): {INSTALL_HINT}"
+        ) from None
+
+
+def probe_fairseq() -> FairseqBehaviour:
+    """Try out what the installed fairseq does; a few milliseconds."""
+    import numpy as np
+    from fairseq.data import data_utils
+    from fairseq.models import MODEL_REGISTRY, BaseFairseqModel, register_model
+    from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+
+    batches = data_utils.batch_by_size(
+        np.arange(3),
+        num_tokens_fn=lambda index: 1,
+        num_tokens_vec=np.ones(3, dtype=np.int64),
+        max_tokens=1000,
+        required_batch_size_multiple=2,
+    )
+    name = next(iter(MODEL_REGISTRY))
+    try:
+        keeps_old_class = register_model(name)(type("Probe", (BaseFairseqModel,), {})) is MODEL_REGISTRY[name]
+    except ValueError:
+        keeps_old_class = False
+    return FairseqBehaviour(
+        drops_last_batch=sum(len(batch) for batch in batches) < 3,
+        fuses_encoder="_load_from_state_dict" in vars(TransformerEncoderLayerBase),
+        keeps_old_class=keeps_old_class,
+    )
+
+
+def allow_namespace_in_checkpoints() -> None:
+    """Let torch's weights-only loading read the ``argparse.Namespace`` that fairseq's checkpoints may hold.
+
+    A namespace holds data and runs nothing; a pickle that would run code is still refused.
+    """
+    import torch
+
+    add_safe_globals = getattr(torch.serialization, "add_safe_globals", None)
+    if add_safe_globals is not None:
+        add_safe_globals([argparse.Namespace])
+
+
+def warn_about(behaviour: FairseqBehaviour) -> None:
+    """Say which of fairseq's own commands would lose sentences."""
+    if behaviour.drops_last_batch:
+        logger.warning(
+            "this fairseq drops the last batch of a test set unless its size is a multiple of 8: "
+            "use --task translation_rela, which does not, or add --required-batch-size-multiple 1"
+        )

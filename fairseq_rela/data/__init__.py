@@ -1,0 +1,1 @@
+"""From raw text to fairseq's binarised data, each step usable and tested alone."""

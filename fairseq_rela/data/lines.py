@@ -1,0 +1,114 @@
+"""Text files whose lines end at LF and nowhere else, and outputs that appear whole or not at all."""
+import gzip
+import hashlib
+import json
+import os
+import zlib
+from contextlib import contextmanager
+from itertools import zip_longest
+from pathlib import Path
+from typing import IO, Any, Iterator, Tuple, Union
+
+from ..errors import InputError
+
+PathLike = Union[str, Path]
+
+_MISSING = object()
+
+
+def read_lines(path: PathLike) -> Iterator[str]:
+    """The lines of a UTF-8 file, plain or ``.gz``, without their LF.
+
+    Only LF ends a line. Python's text mode would end one at CR as well, ``str.splitlines`` at NEL, U+2028,
+    VT, FF and others: enough to shift one side of a parallel corpus against the other.
+
+    Raises:
+        InputError: no such file, a damaged archive, or a line that is not UTF-8, with its number.
+    """
+    number = 0
+    try:
+        with _open_bytes(path) as file:
+            for number, line in enumerate(file, 1):
+                yield line.rstrip(b"\n").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}, line {number}: not UTF-8 ({error.reason}); convert the file to UTF-8") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{path}: damaged or truncated gz file ({error}); fetch it again") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def count_lines(path: PathLike) -> int:
+    """How many lines :func:`read_lines` gives; a last line without LF counts."""
+    return sum(1 for _ in read_lines(path))
+
+
+def read_parallel(source: PathLike, target: PathLike) -> Iterator[Tuple[str, str]]:
+    """Pairs of lines of two files.
+
+    Raises:
+        InputError: one file has more lines than the other, or as :func:`read_lines`.
+    """
+    number = 0
+    for number, (left, right) in enumerate(
+        zip_longest(read_lines(source), read_lines(target), fillvalue=_MISSING), 1
+    ):
+        if left is _MISSING or right is _MISSING:
+            longer, shorter = (target, source) if left is _MISSING else (source, target)
+            raise InputError(
+                f"{shorter} has {number - 1} lines, {longer} has {count_lines(longer)}: "
+                "the two sides of a corpus must be of equal length"
+            )
+        yield left, right
+
+
+@contextmanager
+def write_whole(path: PathLike, mode: str = "w") -> Iterator[IO[Any]]:
+    """Write ``path`` by way of a temporary file beside it, which takes the name only when complete."""
+    path = Path(path)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(partial, mode, **text) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
+    finally:
+        if partial.exists():
+            partial.unlink()
+
+
+def write_json(path: PathLike, value: Any) -> None:
+    with write_whole(path) as file:
+        json.dump(value, file, indent=2, ensure_ascii=False, sort_keys=False)
+        file.write("\n")
+
+
+def read_json(path: PathLike) -> Any:
+    """
+    Raises:
+        InputError: no such file, or not JSON.
+    """
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except ValueError as error:
+        raise InputError(f"{path}: not valid JSON ({error}); remove it and run the step again") from error
+
+
+def sha256(path: PathLike) -> str:
+    """Checksum of a file's bytes, in hexadecimal."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _open_bytes(path: PathLike) -> IO[bytes]:
+    return gzip.open(path, "rb") if str(path).endswith(".gz") else open(path, "rb")

@@ -1,0 +1,221 @@
+"""Translations in the order of their input, detokenised and scored against the raw reference."""
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from .commands import USER_DIR, run_fairseq
+from .data import bpe
+from .data.binarise import binarise, count_sentences
+from .data.lines import PathLike, read_lines, write_whole
+from .data.prepare import MAX_POSITIONS, load_record, segment_text, settings_of
+from .data.text import Detokeniser
+from .errors import InputError
+
+_SPEED = re.compile(r"Translated ([\d,]+) sentences \(([\d,]+) tokens\) in ([\d.]+)s")
+
+
+class Decoding(NamedTuple):
+    """How to search: the paper's settings, which ``configs/decoding/paper.yaml`` holds.
+
+    Attributes:
+        beam: size of the beam.
+        gnmt_lenpen: exponent of the GNMT length penalty, or None for fairseq's own ``lenpen``.
+        lenpen: exponent of fairseq's length penalty, where there is no other.
+        max_len_a, max_len_b: at most a times the source length plus b pieces.
+        max_tokens: padded source pieces in a batch.
+    """
+
+    beam: int = 4
+    gnmt_lenpen: Optional[float] = 0.6
+    lenpen: float = 1.0
+    max_len_a: float = 1
+    max_len_b: int = 50
+    max_tokens: int = 4096
+
+    def check(self) -> "Decoding":
+        """
+        Raises:
+            InputError: a value that cannot be.
+        """
+        if self.beam < 1:
+            raise InputError(f"--beam {self.beam}: give a number of at least 1")
+        if self.max_tokens < 1:
+            raise InputError(f"--max-tokens {self.max_tokens}: give a number of at least 1")
+        if self.max_len_a < 0 or self.max_len_b < 0 or self.max_len_a + self.max_len_b == 0:
+            raise InputError("--max-len-a and --max-len-b leave no room for an output; give larger numbers")
+        return self
+
+
+class Speed(NamedTuple):
+    """What fairseq-generate says of its speed: sentences, target pieces, seconds of search alone."""
+
+    sentences: int
+    tokens: int
+    seconds: float
+
+
+def read_hypotheses(path: PathLike, sentences: int) -> List[str]:
+    """The best hypotheses in fairseq's output, in the order of the input.
+
+    fairseq prints sentences by length, under ids from 0; with ``--nbest`` several times, best first; and an
+    empty translation as an empty column.
+
+    Args:
+        path: output of ``fairseq-generate`` or ``fairseq-interactive``.
+        sentences: how many there must be.
+
+    Raises:
+        InputError: ids that are missing, unexpected, or come back after another; or a line cut short.
+    """
+    best: Dict[int, str] = {}
+    last = None
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.startswith("H-"):
+            continue
+        columns = line.split("\t", 2)
+        if len(columns) < 3 or not columns[0][2:].isdecimal():
+            raise InputError(f"{path}, line {number}: not `H-ID, score, hypothesis` in three columns")
+        index = int(columns[0][2:])
+        if index in best and index != last:
+            raise InputError(f"{path}, line {number}: a second translation of sentence {index}")
+        best.setdefault(index, columns[2])
+        last = index
+    missing = [i for i in range(sentences) if i not in best]
+    extra = sorted(set(best) - set(range(sentences)))
+    if missing or extra:
+        what = f"no translation of sentence {_some(missing)}" if missing else f"unexpected sentence {_some(extra)}"
+        raise InputError(f"{path}: {what} (ids from 0; {sentences} are expected, {len(best)} are there)")
+    return [best[i] for i in range(sentences)]
+
+
+def translate(
+    data: Path, checkpoint: Path, output: Path, decoding: Decoding, subset: str = "test", source: Optional[Path] = None
+) -> Speed:
+    """Translate a subset of a data folder, or a file of raw text, by ``fairseq-generate``.
+
+    Writes ``output.bpe``, pieces as the model gave them; ``output.tok``, tokens; and ``output.txt``, text: each
+    has exactly one line for each line of input, in the same order.
+
+    Raises:
+        InputError: a sentence without translation, files that are missing, or fairseq failed.
+    """
+    decoding.check()
+    if not checkpoint.is_file():
+        raise InputError(f"{checkpoint}: no such checkpoint")
+    settings = settings_of(load_record(data))
+    languages = settings.languages
+    log = output.with_name(output.name + ".log")
+    with tempfile.TemporaryDirectory(prefix="rela-translate-") as name:
+        work = Path(name)
+        folder = data
+        if source is not None:
+            folder, subset = _binarise_text(source, data, languages, work), "test"
+        prefix = folder / f"{subset}.{languages[0]}-{languages[1]}.{languages[0]}"
+        sentences = count_sentences(prefix)
+        arguments: List[object] = [folder, "--user-dir", USER_DIR, "--task", "translation_rela"]
+        arguments += ["--source-lang", languages[0], "--target-lang", languages[1], "--gen-subset", subset]
+        arguments += ["--path", checkpoint, "--results-path", work / "results"]
+        arguments += ["--beam", decoding.beam, "--max-len-a", decoding.max_len_a, "--max-len-b", decoding.max_len_b]
+        arguments += (
+            ["--lenpen", decoding.lenpen]
+            if decoding.gnmt_lenpen is None
+            else ["--gnmt-lenpen", decoding.gnmt_lenpen]
+        )
+        arguments += ["--max-tokens", decoding.max_tokens, "--required-batch-size-multiple", 1]
+        run_fairseq("generate", arguments, log=log)
+        generated = work / "results" / f"generate-{subset}.txt"
+        hypotheses = read_hypotheses(generated, sentences)
+        speed = _read_speed(generated)
+    detokenise = Detokeniser(languages[1], settings.tokeniser)
+    tokens = [bpe.undo(line) for line in hypotheses]
+    for suffix, lines in (("bpe", hypotheses), ("tok", tokens), ("txt", map(detokenise, tokens))):
+        with write_whole(f"{output}.{suffix}") as file:
+            file.writelines(line + "\n" for line in lines)
+    return speed
+
+
+def score(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    target_lang: str,
+    tokeniser: str = "moses",
+    tokenised_references: Optional[Sequence[str]] = None,
+) -> Dict[str, Any]:
+    """sacreBLEU of model output against the raw reference.
+
+    Args:
+        hypotheses: pieces as the model gave them; BPE is undone and the text detokenised here.
+        references: raw text, untouched.
+        target_lang: decides how to detokenise.
+        tokeniser: of the data, see :class:`fairseq_rela.data.text.Detokeniser`.
+        tokenised_references: tokens, made by the same pipeline as the model's data, for tokenised BLEU.
+
+    Returns:
+        ``bleu`` and ``signature``, ``hypothesis_length`` and ``reference_length`` in 13a tokens; where asked for
+        ``tokenised_bleu`` (what multi-bleu.perl gives), which is not comparable across preprocessing.
+
+    Raises:
+        InputError: the numbers of lines differ.
+    """
+    from sacrebleu.metrics import BLEU
+
+    _same_length(hypotheses, references, "reference")
+    tokens = [bpe.undo(line) for line in hypotheses]
+    detokenise = Detokeniser(target_lang, tokeniser)
+    metric = BLEU(tokenize="13a")
+    result = metric.corpus_score([detokenise(line) for line in tokens], [list(references)])
+    scores = {
+        "bleu": result.score,
+        "signature": str(metric.get_signature()),
+        "sentences": len(references),
+        "hypothesis_length": result.sys_len,
+        "reference_length": result.ref_len,
+    }
+    if tokenised_references is not None:
+        _same_length(hypotheses, tokenised_references, "tokenised reference")
+        metric = BLEU(tokenize="none", smooth_method="none", force=True)
+        scores["tokenised_bleu"] = metric.corpus_score(tokens, [list(tokenised_references)]).score
+        scores["tokenised_signature"] = str(metric.get_signature())
+    return scores
+
+
+def _same_length(hypotheses: Sequence[str], references: Sequence[str], what: str) -> None:
+    if len(hypotheses) != len(references):
+        raise InputError(
+            f"{len(hypotheses)} hypotheses, {len(references)} lines of {what}: the two must be of the same text"
+        )
+    if not references:
+        raise InputError("no sentences to score; is the file empty?")
+
+
+def _binarise_text(source: Path, data: Path, languages: Tuple[str, str], work: Path) -> Path:
+    """A data folder with only the source side of a raw text as its test set."""
+    pieces = work / f"test.{languages[0]}"
+    with write_whole(pieces) as file:
+        for number, line in enumerate(segment_text(read_lines(source), data), 1):
+            if len(line.split()) >= MAX_POSITIONS:
+                raise InputError(f"{source}, line {number}: {len(line.split())} pieces; shorten or split the sentence")
+            file.write(line + "\n")
+    if not pieces.stat().st_size:
+        raise InputError(f"{source}: no lines to translate")
+    folder = work / "data"
+    folder.mkdir()
+    binarise(folder, *languages, {"test": work / "test"}, workers=1, dictionaries=data, only_source=True)
+    for lang in languages:
+        shutil.copyfile(data / f"dict.{lang}.txt", folder / f"dict.{lang}.txt")
+    return folder
+
+
+def _read_speed(path: Path) -> Speed:
+    for line in read_lines(path):
+        match = _SPEED.search(line)
+        if match:
+            sentences, tokens, seconds = (value.replace(",", "") for value in match.groups())
+            return Speed(int(sentences), int(tokens), float(seconds))
+    raise InputError(f"{path}: fairseq-generate did not report that it has finished")
+
+
+def _some(ids: List[int]) -> str:
+    return ", ".join(map(str, ids[:5])) + (" ..." if len(ids) > 5 else "")

@@ -1,0 +1,62 @@
+r"""From attention scores to attention weights: pure functions on tensors.
+
+Every function takes scores :math:`S` of shape ``(..., keys)`` in which forbidden keys (padding, the future)
+hold minus infinity, and returns weights :math:`A` of the same shape that are exactly 0 there. A row with no
+allowed key gives a row of zeros, never NaN. Half precision goes in, at least float32 comes out: a sum of many
+unnormalised weights passes 65504, and sparsemax rows in bfloat16 miss 1 by up to 3 %.
+"""
+from typing import Callable
+
+import entmax
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """``x`` in float32, or unchanged where it is float32 or float64 already."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def relu(scores: Tensor) -> Tensor:
+    r""":math:`A = \max(S, 0)`, rectified linear attention (Zhang et al. 2021, eq. 4)."""
+    return F.relu(at_least_float32(scores))
+
+
+def gelu(scores: Tensor) -> Tensor:
+    r""":math:`A = S\,\Phi(S)` with the normal distribution function :math:`\Phi` (Table 1, row 9)."""
+    return _on_allowed_keys(F.gelu, scores)
+
+
+def leaky_relu(scores: Tensor) -> Tensor:
+    r""":math:`A = \max(S, 0.01\,S)` (Table 1, row 10; the slope is not published, 0.01 is PyTorch's)."""
+    return _on_allowed_keys(F.leaky_relu, scores)
+
+
+def softmax(scores: Tensor) -> Tensor:
+    r""":math:`A_{ij} = \exp S_{ij} / \sum_k \exp S_{ik}`."""
+    return _on_nonempty_rows(lambda s: F.softmax(s, dim=-1), scores)
+
+
+def sparsemax(scores: Tensor) -> Tensor:
+    r"""The projection of each row on the simplex, :math:`\arg\min_p \|p - S\|^2` (Martins and Astudillo 2016)."""
+    return _on_nonempty_rows(lambda s: entmax.sparsemax(s, dim=-1), scores)
+
+
+def entmax15(scores: Tensor) -> Tensor:
+    r"""1.5-entmax, :math:`A = [S/2 - \tau]_+^2` with :math:`\tau` such that rows sum to 1 (Peters et al. 2019)."""
+    return _on_nonempty_rows(lambda s: entmax.entmax15(s, dim=-1), scores)
+
+
+def _on_allowed_keys(function: Callable[[Tensor], Tensor], scores: Tensor) -> Tensor:
+    """An elementwise function that would not turn minus infinity into 0 by itself."""
+    scores = at_least_float32(scores)
+    forbidden = scores == -torch.inf
+    return function(scores.masked_fill(forbidden, 0.0)).masked_fill(forbidden, 0.0)
+
+
+def _on_nonempty_rows(function: Callable[[Tensor], Tensor], scores: Tensor) -> Tensor:
+    """A function that normalises over the keys and has no value where none is allowed."""
+    scores = at_least_float32(scores)
+    empty = (scores == -torch.inf).all(dim=-1, keepdim=True)
+    return function(scores.masked_fill(empty, 0.0)).masked_fill(empty, 0.0)

@@ -1,0 +1,371 @@
+"""The Transformer with a choice of attention at each site: config, layers, encoder, decoder, model, archs."""
+import argparse
+import dataclasses
+import logging
+import sys
+from collections import Counter
+from typing import Any, Dict, List, Optional, Set
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.distributed import fsdp_wrap
+from fairseq.models import register_model, register_model_architecture
+from fairseq.models.transformer import (
+    TransformerConfig,
+    TransformerDecoderBase,
+    TransformerEncoderBase,
+    TransformerModelBase,
+)
+from fairseq.models.transformer.transformer_config import DecoderConfig, EncDecBaseConfig, QuantNoiseConfig
+from fairseq.modules import MultiheadAttention, transformer_layer
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from omegaconf import OmegaConf, open_dict
+from torch import nn
+
+from ..attention import VariantAttention, attention_name, build_attention
+from ..errors import InputError
+from ..variants import DEFAULT_VARIANT, SITES, VARIANTS, find_variant, parse_sites
+
+logger = logging.getLogger(__name__)
+
+MODEL_NAME = "transformer_rela"
+
+# What each --arch means, as differences from the first. Where the config below has None, these values hold.
+ARCHITECTURES: Dict[str, Dict[str, Any]] = {
+    "transformer_rela": {
+        "encoder_layers": 6,
+        "encoder_embed_dim": 512,
+        "encoder_ffn_embed_dim": 2048,
+        "encoder_attention_heads": 8,
+        "decoder_layers": 6,
+        "decoder_embed_dim": 512,
+        "decoder_ffn_embed_dim": 2048,
+        "decoder_attention_heads": 8,
+        "dropout": 0.1,
+    },
+    "transformer_rela_wmt_en_de": {},
+    "transformer_rela_iwslt_de_en": {
+        "encoder_ffn_embed_dim": 1024,
+        "encoder_attention_heads": 4,
+        "decoder_ffn_embed_dim": 1024,
+        "decoder_attention_heads": 4,
+    },
+    "transformer_rela_big": {
+        "encoder_embed_dim": 1024,
+        "encoder_ffn_embed_dim": 4096,
+        "encoder_attention_heads": 16,
+        "decoder_embed_dim": 1024,
+        "decoder_ffn_embed_dim": 4096,
+        "decoder_attention_heads": 16,
+        "dropout": 0.3,
+    },
+    "transformer_rela_tiny": {
+        "encoder_layers": 2,
+        "encoder_embed_dim": 128,
+        "encoder_ffn_embed_dim": 256,
+        "encoder_attention_heads": 4,
+        "decoder_layers": 2,
+        "decoder_embed_dim": 128,
+        "decoder_ffn_embed_dim": 256,
+        "decoder_attention_heads": 4,
+    },
+}
+
+_NESTED = {"encoder": EncDecBaseConfig, "decoder": DecoderConfig, "quant_noise": QuantNoiseConfig}
+
+
+def _flat_fields() -> List[tuple]:
+    """(name, type, field) of every option, named as on fairseq's command line (``encoder_layers``).
+
+    fairseq's config is nested, which its own command line and Hydra then disagree about; this one is flat.
+    Options that an architecture sets have the default None, so that what a person sets is told apart.
+    """
+    own = [
+        (
+            "attention",
+            str,
+            dataclasses.field(
+                default=DEFAULT_VARIANT, metadata={"help": f"attention variant: one of {', '.join(VARIANTS)}"}
+            ),
+        ),
+        (
+            "attention_sites",
+            str,
+            dataclasses.field(
+                default=",".join(SITES),
+                metadata={"help": "where it is used, of encoder,decoder,cross; the sites left out keep softmax"},
+            ),
+        ),
+    ]
+    theirs = []
+    for outer in dataclasses.fields(TransformerConfig):
+        if outer.name == "_name":
+            continue
+        if outer.name in _NESTED:
+            inner = dataclasses.fields(_NESTED[outer.name])
+            theirs += [(f"{outer.name}_{f.name}", f) for f in inner if f.name != "_name"]
+        else:
+            theirs.append((outer.name, outer))
+    return own + [(name, *_type_and_default(name, field)) for name, field in theirs]
+
+
+def _type_and_default(name: str, field: dataclasses.Field) -> tuple:
+    metadata = dict(field.metadata)
+    if name in ARCHITECTURES[MODEL_NAME]:
+        metadata["help"] = f"{metadata.get('help', name)} (default: the architecture's)"
+        kind = float if name == "dropout" else int
+        return Optional[kind], dataclasses.field(default=None, metadata=metadata)
+    if name in ("decoder_input_dim", "decoder_output_dim"):
+        metadata["help"] = f"{name.replace('_', ' ')} (default: decoder_embed_dim)"
+        return Optional[int], dataclasses.field(default=None, metadata=metadata)
+    if name.endswith("_layers_to_keep"):  # declared as a list there, used as "0,2,4"
+        return Optional[str], dataclasses.field(default=None, metadata=metadata)
+    if field.default is not dataclasses.MISSING:
+        return field.type, dataclasses.field(default=field.default, metadata=metadata)
+    return field.type, dataclasses.field(default_factory=field.default_factory, metadata=metadata)
+
+
+TransformerRelaConfig = dataclasses.make_dataclass(
+    "TransformerRelaConfig",
+    _flat_fields(),
+    bases=(FairseqDataclass,),
+    namespace={
+        "__module__": __name__,
+        "__doc__": "Every option of fairseq's Transformer, flat, and the choice of attention. Values stay plain.",
+    },
+)
+
+
+def apply_architecture(cfg: Any, name: str) -> None:
+    """Set, in ``cfg``, what architecture ``name`` prescribes and nobody has set.
+
+    Args:
+        cfg: an ``argparse.Namespace``, a ``TransformerRelaConfig`` or a ``DictConfig``, changed in place.
+        name: a key of :data:`ARCHITECTURES`.
+    """
+    for key, value in {**ARCHITECTURES[MODEL_NAME], **ARCHITECTURES[name]}.items():
+        if getattr(cfg, key, None) is None:
+            setattr(cfg, key, value)
+    for key in ("decoder_input_dim", "decoder_output_dim"):
+        if getattr(cfg, key, None) is None:
+            setattr(cfg, key, cfg.decoder_embed_dim)
+
+
+def nested_config(cfg: Any) -> TransformerConfig:
+    """The flat config as the nested one that fairseq's layers read, with ``attention`` and its sites added."""
+    values = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True) if OmegaConf.is_config(cfg) else vars(cfg)
+    return TransformerConfig.from_namespace(argparse.Namespace(**values))
+
+
+def check_config(cfg: Any) -> None:
+    """Refuse a model that cannot be, before anything is built.
+
+    Raises:
+        InputError: unknown variant or site, heads that do not divide the size, no layers, sizes below 1.
+    """
+    find_variant(cfg.attention)
+    parse_sites(cfg.attention_sites)
+    for side in ("encoder", "decoder"):
+        for key in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads"):
+            value = getattr(cfg, f"{side}_{key}")
+            if value < 1:
+                raise InputError(f"--{side}-{key.replace('_', '-')} {value}: give a whole number of at least 1")
+        dim, heads = getattr(cfg, f"{side}_embed_dim"), getattr(cfg, f"{side}_attention_heads")
+        if dim % heads:
+            raise InputError(f"--{side}-attention-heads {heads} does not divide --{side}-embed-dim {dim}")
+    for key in ("dropout", "attention_dropout", "activation_dropout"):
+        if not 0 <= getattr(cfg, key) < 1:
+            raise InputError(f"--{key.replace('_', '-')} {getattr(cfg, key)} is not a probability below 1")
+
+
+class TransformerRelaEncoderLayer(transformer_layer.TransformerEncoderLayerBase):
+    """fairseq's encoder layer with the chosen self-attention.
+
+    fairseq 0.12.2 keeps zero-filled copies of all weights in each encoder layer and, once a checkpoint is
+    loaded, computes with them by torch's fused softmax kernel whatever ``self_attn`` is. Here there are no
+    such copies, and the layer always runs its own attention.
+    """
+
+    def __init__(self, cfg: TransformerConfig, return_fc: bool = False) -> None:
+        super().__init__(cfg, return_fc=return_fc)
+        for name in FUSED_PARAMETERS:
+            if name in self._parameters:
+                del self._parameters[name]
+        self.can_use_fastpath = False
+
+    def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> MultiheadAttention:
+        return _build_site("encoder", super().build_self_attention, embed_dim, cfg, cfg.encoder, self_attention=True)
+
+    def _load_from_state_dict(self, *args) -> None:
+        nn.Module._load_from_state_dict(self, *args)
+
+
+class TransformerRelaDecoderLayer(transformer_layer.TransformerDecoderLayerBase):
+    """fairseq's decoder layer with the chosen self-attention and cross-attention."""
+
+    def build_self_attention(
+        self, embed_dim: int, cfg: TransformerConfig, add_bias_kv: bool = False, add_zero_attn: bool = False
+    ) -> MultiheadAttention:
+        options = dict(add_bias_kv=add_bias_kv, add_zero_attn=add_zero_attn)
+
+        def softmax(embed_dim: int, cfg: TransformerConfig) -> MultiheadAttention:
+            return super(TransformerRelaDecoderLayer, self).build_self_attention(embed_dim, cfg, **options)
+
+        return _build_site(
+            "decoder",
+            softmax,
+            embed_dim,
+            cfg,
+            cfg.decoder,
+            self_attention=not cfg.cross_self_attention,
+            **options,
+        )
+
+    def build_encoder_attention(self, embed_dim: int, cfg: TransformerConfig) -> MultiheadAttention:
+        return _build_site(
+            "cross",
+            super().build_encoder_attention,
+            embed_dim,
+            cfg,
+            cfg.decoder,
+            kdim=cfg.encoder.embed_dim,
+            vdim=cfg.encoder.embed_dim,
+            encoder_decoder_attention=True,
+        )
+
+
+# the zero-filled copies of fairseq 0.12.2's encoder layer
+FUSED_PARAMETERS = tuple(
+    f"{layer}_{kind}" for layer in ("in_proj", "out_proj", "fc1", "fc2") for kind in ("weight", "bias")
+)
+
+
+def _build_site(site: str, softmax, embed_dim: int, cfg: TransformerConfig, side, **options) -> MultiheadAttention:
+    """The attention of one site: fairseq's own, by its own hook, where the site keeps softmax."""
+    if cfg.attention == "softmax" or site not in parse_sites(cfg.attention_sites):
+        return softmax(embed_dim, cfg)
+    return build_attention(
+        cfg.attention,
+        embed_dim,
+        side.attention_heads,
+        dropout=cfg.attention_dropout,
+        q_noise=cfg.quant_noise.pq,
+        qn_block_size=cfg.quant_noise.pq_block_size,
+        xformers_att_config=side.xformers_att_config,
+        **options,
+    )
+
+
+def _wrap(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
+    """Activation checkpointing and sharding, as fairseq's ``build_encoder_layer`` has them."""
+    if cfg.checkpoint_activations:
+        layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+    return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
+
+
+class TransformerRelaEncoder(TransformerEncoderBase):
+    def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
+        return _wrap(TransformerRelaEncoderLayer(cfg, return_fc=self.return_fc), cfg)
+
+
+class TransformerRelaDecoder(TransformerDecoderBase):
+    def build_decoder_layer(self, cfg: TransformerConfig, no_encoder_attn: bool = False) -> nn.Module:
+        return _wrap(TransformerRelaDecoderLayer(cfg, no_encoder_attn), cfg)
+
+
+@register_model(MODEL_NAME, dataclass=TransformerRelaConfig)
+class TransformerRelaModel(TransformerModelBase):
+    """Transformer (Vaswani et al. 2017) whose attention is chosen by ``--attention`` and ``--attention-sites``."""
+
+    @classmethod
+    def add_args(cls, parser: argparse.ArgumentParser) -> None:
+        """Every option of the flat config, without defaults, so that architectures can set what is not given."""
+        gen_parser_from_dataclass(parser, TransformerRelaConfig(), delete_default=True)
+
+    @classmethod
+    def build_model(cls, cfg: Any, task: Any) -> "TransformerRelaModel":
+        arch = getattr(cfg, "_name", None) or MODEL_NAME
+        try:
+            if OmegaConf.is_config(cfg):
+                with open_dict(cfg):
+                    apply_architecture(cfg, arch)
+            else:
+                apply_architecture(cfg, arch)
+            check_config(cfg)
+        except InputError as error:
+            # fairseq's commands would bury the line in a traceback
+            print(f"fairseq_rela: error: {error}", file=sys.stderr)
+            raise SystemExit(2) from error
+        model = super().build_model(nested_config(cfg), task)
+        logger.info(f"attention: {describe_attention(model)}")
+        return model
+
+    @classmethod
+    def build_encoder(cls, cfg: TransformerConfig, src_dict, embed_tokens) -> TransformerRelaEncoder:
+        return TransformerRelaEncoder(cfg, src_dict, embed_tokens)
+
+    @classmethod
+    def build_decoder(cls, cfg: TransformerConfig, tgt_dict, embed_tokens) -> TransformerRelaDecoder:
+        return TransformerRelaDecoder(cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
+
+    def load_state_dict(self, state_dict: Dict[str, Any], strict: bool = True, model_cfg=None, args=None):
+        """As fairseq's; a checkpoint of a softmax Transformer fits too.
+
+        The norms of attentions that the checkpoint has none for start fresh, which one line of the log says.
+        """
+        state_dict = {k: v for k, v in state_dict.items() if not _is_fused_parameter(k)}
+        fresh = _fresh_norms(self, state_dict)
+        if fresh:
+            state_dict.update(fresh)
+            logger.warning(
+                f"the checkpoint has no norm for {len(fresh)} attention parameters, which start fresh: "
+                + ", ".join(fresh)
+            )
+        return super().load_state_dict(state_dict, strict, model_cfg, args)
+
+
+def _is_fused_parameter(key: str) -> bool:
+    parts = key.split(".")
+    return len(parts) == 4 and parts[:2] == ["encoder", "layers"] and parts[3] in FUSED_PARAMETERS
+
+
+def _fresh_norms(model: nn.Module, state_dict: Dict[str, Any]) -> Dict[str, Any]:
+    """Parameters of the attention norms of which ``state_dict`` holds none at all."""
+    fresh = {}
+    for name, module in model.named_modules():
+        if isinstance(module, VariantAttention) and module.attn_norm is not None:
+            own = {f"{name}.attn_norm.{key}": value for key, value in module.attn_norm.state_dict().items()}
+            if not own.keys() & state_dict.keys() and f"{name}.q_proj.weight" in state_dict:
+                fresh.update(own)
+    return fresh
+
+
+def attention_modules(model: nn.Module) -> Dict[str, Dict[str, MultiheadAttention]]:
+    """The attention modules of a Transformer of this plugin or of fairseq: site to name to module."""
+    found: Dict[str, Dict[str, MultiheadAttention]] = {site: {} for site in SITES}
+    for name, module in model.named_modules():
+        if isinstance(module, MultiheadAttention):
+            site = "cross" if module.encoder_decoder_attention else name.split(".")[0]
+            found[site][name] = module
+    return found
+
+
+def describe_attention(model: nn.Module) -> str:
+    """One line: which attention each site has, such as ``encoder rela_g x 6, decoder softmax x 6, ...``."""
+    parts = []
+    for site, modules in attention_modules(model).items():
+        names: Set[str] = {attention_name(m) for m in modules.values()}
+        counts = Counter(attention_name(m) for m in modules.values())
+        parts += [f"{site} {name} x {counts[name]}" for name in sorted(names)]
+    return ", ".join(parts)
+
+
+def _register_architecture(name: str) -> None:
+    @register_model_architecture(MODEL_NAME, name)
+    def architecture(cfg: Any) -> None:
+        apply_architecture(cfg, name)
+
+
+for _name in ARCHITECTURES:
+    if _name != MODEL_NAME:  # registered with the model
+        _register_architecture(_name)

@@ -1,0 +1,80 @@
+r"""Norms of the attention output, over the concatenated heads (Zhang et al. 2021, section 4).
+
+Statistics are taken in at least float32, with :math:`\epsilon` inside the root: 1e-8 is 0 in float16, and the
+square of 300 is infinite there. A null row :math:`z = 0` gives 0, with the finite gradient
+:math:`g\,\sigma(0)/\sqrt\epsilon`.
+"""
+import math
+
+import torch
+from torch import Tensor, nn
+
+from .functional import at_least_float32
+
+EPSILON = 1e-8
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float = EPSILON) -> Tensor:
+    r""":math:`g \odot x / \sqrt{\overline{x^2} + \epsilon}` over the last dimension (Zhang and Sennrich 2019).
+
+    Args:
+        x: ``(..., d)``.
+        weight: the gain :math:`g`, ``(d,)``.
+    """
+    x = at_least_float32(x)
+    return weight * x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + eps)
+
+
+class RMSNorm(nn.Module):
+    r""":math:`LN(z) = g \odot z / RMS(z)`: Table 1, row 5, and with a random start ReLA-i, row 6.
+
+    Args:
+        dim: d, the model size.
+        uniform_start: start the gain from :math:`U(-\sqrt{3/d}, \sqrt{3/d})` (ReLA-i) and not from 1.
+
+    Shape: ``(..., d)`` to ``(..., d)``, in at least float32.
+    """
+
+    def __init__(self, dim: int, uniform_start: bool = False) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        if uniform_start:
+            _fan_average_uniform_(self.weight)
+
+    def forward(self, z: Tensor) -> Tensor:
+        return rms_norm(z, self.weight)
+
+
+class GatedRMSNorm(RMSNorm):
+    r""":math:`LN(z) = \sigma(w \odot z) \odot g \odot z / RMS(z)`: ReLA-g, Table 1, row 7.
+
+    The gate :math:`w` starts from :math:`U(-\sqrt{3/d}, \sqrt{3/d})`, the default of the released code, the
+    gain :math:`g` from 1. The norm is invariant to the scale of :math:`z`, the gate is not.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
+        self.gate = nn.Parameter(torch.empty(dim))
+        _fan_average_uniform_(self.gate)
+
+    def forward(self, z: Tensor) -> Tensor:
+        z = at_least_float32(z)
+        return torch.sigmoid(self.gate * z) * super().forward(z)
+
+
+class GatedLayerNorm(GatedRMSNorm):
+    r""":math:`LN(z) = \sigma(w \odot z) \odot g \odot (z - \bar z) / \sqrt{Var(z) + \epsilon}`: Table 1, row 8.
+
+    Without LayerNorm's offset, so that a null row stays 0; the output projection has a bias of its own.
+    """
+
+    def forward(self, z: Tensor) -> Tensor:
+        z = at_least_float32(z)
+        # RMS(z - mean(z)) is the standard deviation of z
+        return torch.sigmoid(self.gate * z) * rms_norm(z - z.mean(dim=-1, keepdim=True), self.weight)
+
+
+def _fan_average_uniform_(vector: Tensor) -> None:
+    """TensorFlow's default initialiser for a vector of n: ``U(-sqrt(3/n), sqrt(3/n))``."""
+    bound = math.sqrt(3.0 / vector.numel())
+    nn.init.uniform_(vector, -bound, bound)

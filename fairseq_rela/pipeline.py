@@ -1,0 +1,308 @@
+"""The chain from raw text to score; each stage is skipped where its result is there, complete and of the same make."""
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+
+from . import checkpoints, config
+from .commands import USER_DIR, run_fairseq
+from .data import synthetic
+from .data.lines import read_json, read_lines, sha256, write_json
+from .data.prepare import describe, load_record, prepare, settings_of
+from .errors import InputError
+from .evaluation import score, translate
+from .variants import find_variant
+
+STAGES = ("prepare", "train", "average", "translate", "score", "attention")
+AVERAGED = 5
+
+
+class Experiment(NamedTuple):
+    """One task with one attention.
+
+    Attributes:
+        task: a name of :func:`fairseq_rela.config.task_names`.
+        attention: a name of Table 1.
+        root: the experiments' folder; data lie in ``root/TASK/data``, a run in ``root/TASK/ATTENTION``.
+        raw: the folder with the raw corpus; the synthetic one is generated.
+        overrides: of the Hydra configuration, such as ``optimization.max_epoch=3``.
+        workers: processes for the text, all cores where None.
+    """
+
+    task: str
+    attention: str
+    root: Path
+    raw: Optional[Path] = None
+    overrides: Sequence[str] = ()
+    workers: Optional[int] = None
+
+    @property
+    def data(self) -> Path:
+        return self.root / self.task / "data"
+
+    @property
+    def run(self) -> Path:
+        return self.root / self.task / self.attention
+
+
+def reproduce(experiment: Experiment, stages: Sequence[str] = STAGES) -> None:
+    """Run stages in their order.
+
+    Raises:
+        InputError: an unknown task, attention or stage, or a stage failed.
+    """
+    find_variant(experiment.attention)
+    if experiment.task not in config.task_names():
+        raise InputError(f"no task {experiment.task!r}; there are {', '.join(config.task_names())}")
+    for stage in stages:
+        if stage not in STAGES:
+            raise InputError(f"no stage {stage!r}; there are {', '.join(STAGES)}")
+    for stage in (stage for stage in STAGES if stage in stages):
+        print(f"== {experiment.task} {experiment.attention}: {stage}", flush=True)
+        start = time.monotonic()
+        _RUN[stage](experiment)
+        print(f"== {stage}: {time.monotonic() - start:.0f} s", flush=True)
+
+
+def _prepare(experiment: Experiment) -> None:
+    raw = experiment.raw
+    if experiment.task == "synthetic":
+        raw = raw or experiment.root / experiment.task / "raw"
+        if not (raw / "test.align").is_file():
+            synthetic.write_corpus(raw)
+    elif raw is None:
+        raise InputError(f"{experiment.task} needs --raw FOLDER, the folder with your copy of the corpus")
+    corpus = config.load_corpus(experiment.task, raw)
+    record = prepare(corpus, config.load_settings(experiment.task), experiment.data, experiment.workers)
+    print(describe(record))
+
+
+def _train(experiment: Experiment) -> None:
+    train(
+        experiment.task,
+        experiment.attention,
+        data=experiment.data,
+        save_dir=experiment.run,
+        overrides=experiment.overrides,
+    )
+
+
+def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequence[str] = ()) -> None:
+    """Train by ``fairseq-hydra-train`` with the shipped configuration, or go on where an interrupted run stopped.
+
+    Before it starts, what it would restore is loaded: a torn ``checkpoint_last.pt`` is passed over for the
+    newest good checkpoint, and a restore file that is not there stops it, where fairseq would train anew. Afterwards
+    the checkpoint must hold the attention that was asked for.
+
+    Raises:
+        InputError: bad data, settings that differ from those the folder was trained with, or training failed.
+    """
+    record = load_record(data)
+    data, save_dir = data.resolve(), save_dir.resolve()
+    wanted = {
+        "task": task,
+        "attention": attention,
+        "overrides": list(overrides),
+        "data": record["outputs"],
+        "configs": _config_checksums(task, attention),
+    }
+    done = save_dir / "train.json"
+    if done.is_file():
+        if {key: read_json(done).get(key) for key in wanted} != wanted:
+            raise InputError(f"{save_dir} was trained with other data or settings; remove it or train elsewhere")
+        print(f"{save_dir}: already trained")
+        return
+    _refuse_foreign_run(save_dir, wanted)
+    arguments: List[str] = [
+        "--config-dir",
+        str(config.config_folder()),
+        "--config-name",
+        task,
+        f"attention={attention}",
+        f"common.user_dir={_quoted(USER_DIR)}",
+        f"task.data={_quoted(data)}",
+        f"checkpoint.save_dir={_quoted(save_dir)}",
+        *_restore(save_dir, overrides),
+        *overrides,
+    ]
+    run_fairseq("hydra_train", arguments, log=save_dir / "train.log", echo_line=_worth_showing)
+    last = checkpoints.find(save_dir)[0]
+    model = checkpoints.load(last.path)["cfg"]["model"]
+    if model["attention"] != attention:
+        raise InputError(f"{last.path} holds attention {model['attention']}, {attention} was asked for")
+    write_json(done, {**wanted, "updates": last.updates})
+    print(f"trained for {last.updates:,} updates; checkpoints in {save_dir}")
+
+
+def _config_checksums(task: str, attention: str) -> Dict[str, str]:
+    folder = config.config_folder()
+    names = [f"{task}.yaml", f"attention/{attention}.yaml", f"experiment/{task}.yaml", "recipe/paper.yaml"]
+    return {name: sha256(folder / name) for name in names}
+
+
+def _refuse_foreign_run(save_dir: Path, wanted: Dict[str, Any]) -> None:
+    """What an interrupted run left is gone on with only where it was started with the same settings."""
+    started = save_dir / "train.started.json"
+    if started.is_file():
+        if read_json(started) != wanted:
+            raise InputError(f"{save_dir} holds a run begun with other data or settings; remove it or train elsewhere")
+    elif any(save_dir.glob("checkpoint*.pt")):
+        raise InputError(f"{save_dir} holds checkpoints that `rela train` did not make; train elsewhere")
+    write_json(started, wanted)
+
+
+def _restore(save_dir: Path, overrides: Sequence[str]) -> List[str]:
+    """Overrides that make fairseq restore a checkpoint that loads, if there is one."""
+    for key in ("checkpoint.restore_file", "checkpoint.finetune_from_model"):
+        for override in overrides:
+            name, _, value = override.partition("=")
+            if name == key:
+                checkpoints.load(Path(value.strip("'\"")))
+                if key == "checkpoint.restore_file":
+                    return []
+    last = save_dir / "checkpoint_last.pt"
+    if not last.exists() and not any(save_dir.glob("checkpoint*.pt")):
+        return []
+    good = checkpoints.newest_good(save_dir)
+    if good is None:
+        raise InputError(f"{save_dir}: none of its checkpoints can be loaded; remove the folder and train again")
+    if good.path == last:
+        print(f"going on from update {good.updates:,}")
+        return []
+    print(f"{last}: torn or missing; going on from {good.path.name} at update {good.updates:,}")
+    return [f"checkpoint.restore_file={_quoted(good.path)}"]
+
+
+def _quoted(path: Path) -> str:
+    """A path as the value of a Hydra override, quoted where it holds more than plain characters."""
+    if re.fullmatch(r"[\w/.\-]+", str(path), re.ASCII):
+        return str(path)
+    escaped = str(path).replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _worth_showing(line: str) -> bool:
+    return line.startswith(("epoch ", "attention:", "num. shared model params"))
+
+
+def _average(experiment: Experiment) -> None:
+    average_last(experiment.run, AVERAGED, experiment.run / "average.pt")
+
+
+def average_last(folder: Path, number: int, output: Path) -> None:
+    """Average the last states of a run, and say which they are."""
+    choice = checkpoints.choose_last(folder, number)
+    record_path = output.with_suffix(".json")
+    record = {
+        "checkpoints": [{"file": f.path.name, "updates": f.updates, "sha256": sha256(f.path)} for f in choice.chosen],
+        "save_interval": choice.interval,
+        "missing_updates": choice.missing,
+    }
+    if output.is_file() and record_path.is_file() and read_json(record_path) == record:
+        print(f"{output}: already averaged")
+        return
+    for found in choice.chosen:
+        print(f"update {found.updates:,}: {found.path.name}")
+    if choice.missing:
+        missing = ", ".join(f"{update:,}" for update in choice.missing)
+        print(f"unequal spacing: no checkpoint of update {missing}", file=sys.stderr)
+    checkpoints.average([found.path for found in choice.chosen], output)
+    write_json(record_path, record)
+    print(f"{output}: the mean of {len(choice.chosen)} checkpoints")
+
+
+def _translate(experiment: Experiment) -> None:
+    checkpoint, record_path = experiment.run / "average.pt", experiment.run / "translate.json"
+    if not checkpoint.is_file():
+        raise InputError(f"{checkpoint} is missing; run the stage average first")
+    decoding = config.load_decoding()
+    wanted = {"checkpoint": sha256(checkpoint), "decoding": decoding._asdict()}
+    output = experiment.run / "test"
+    if record_path.is_file() and output.with_suffix(".bpe").is_file():
+        record = read_json(record_path)
+        if {key: record.get(key) for key in wanted} == wanted:
+            print(f"{output}.txt: already translated")
+            return
+    speed = translate(experiment.data, checkpoint, output, decoding)
+    write_json(record_path, {**wanted, "speed": speed._asdict()})
+    print(f"{output}.txt: {speed.sentences:,} sentences, {speed.tokens / speed.seconds:,.0f} pieces a second")
+
+
+def _score(experiment: Experiment) -> None:
+    settings = settings_of(load_record(experiment.data))
+    lang = settings.target_lang
+    scores = score(
+        list(read_lines(experiment.run / "test.bpe")),
+        list(read_lines(experiment.data / "raw" / f"test.{lang}")),
+        lang,
+        settings.tokeniser,
+        list(read_lines(experiment.data / "text" / f"test.{lang}")),
+    )
+    write_json(experiment.run / "score.json", scores)
+    print(describe_score(scores))
+
+
+def describe_score(scores: Dict[str, Any]) -> str:
+    lines = [f"sacreBLEU {scores['bleu']:.2f}   {scores['signature']}"]
+    if "tokenised_bleu" in scores:
+        lines.append(f"tokenised BLEU {scores['tokenised_bleu']:.2f}   {scores['tokenised_signature']}")
+    return "\n".join(lines)
+
+
+def _attention(experiment: Experiment) -> None:
+    from . import register
+    from .analysis.capture import summarise
+
+    register()
+    checkpoint = experiment.run / "average.pt"
+    output = experiment.run / "attention.json"
+    if output.is_file() and read_json(output).get("sha256") == sha256(checkpoint):
+        summary = read_json(output)
+    else:
+        summary = {**summarise(checkpoint, experiment.data, "test"), "sha256": sha256(checkpoint)}
+        write_json(output, summary)
+    print(describe_attention(summary))
+
+
+def describe_attention(summary: Dict[str, Any]) -> str:
+    """A line a site: what ran, its sparsity and its null rate."""
+    return "\n".join(
+        f"{site:8} {'/'.join(entry['variants']):18} exact zeros {entry['sparsity']:6.1%}   "
+        f"null queries {entry['null_rate']:6.1%}"
+        for site, entry in summary["sites"].items()
+    )
+
+
+def table(experiments: Sequence[Experiment]) -> str:
+    """What came out, a column a run: BLEU with its signature, parameters, sparsity, which attention ran."""
+    rows: Dict[str, List[str]] = {}
+
+    def add(name: str, value: str) -> None:
+        rows.setdefault(name, []).append(value)
+
+    signature = ""
+    for experiment in experiments:
+        scores = read_json(experiment.run / "score.json")
+        summary = read_json(experiment.run / "attention.json")
+        signature = scores["signature"]
+        add("", experiment.attention)
+        add("sacreBLEU", f"{scores['bleu']:.2f}")
+        add("parameters", f"{summary['parameters']:,}")
+        add("cross-attention: exact zeros", f"{summary['sites']['cross']['sparsity']:.1%}")
+        add("cross-attention: null queries", f"{summary['sites']['cross']['null_rate']:.1%}")
+        for site, entry in summary["sites"].items():
+            add(f"{site}: attention that ran", "/".join(entry["variants"]))
+    width = max(map(len, rows)) + 2
+    lines = [name.ljust(width) + "".join(value.rjust(14) for value in values) for name, values in rows.items()]
+    return "\n".join([*lines, "signature".ljust(width) + signature])
+
+
+_RUN: Dict[str, Callable[[Experiment], None]] = {
+    "prepare": _prepare,
+    "train": _train,
+    "average": _average,
+    "translate": _translate,
+    "score": _score,
+    "attention": _attention,
+}

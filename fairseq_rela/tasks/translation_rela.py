@@ -1,0 +1,90 @@
+"""fairseq's translation task, with the GNMT length penalty and without lost sentences."""
+import logging
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Optional
+
+from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
+from fairseq.tasks import register_task
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from torch import Tensor
+
+from ..errors import InputError
+
+logger = logging.getLogger(__name__)
+
+
+def gnmt_length_penalty(length: int, alpha: float) -> float:
+    r""":math:`((5 + L) / 6)^\alpha` (Wu et al. 2016, eq. 14); L counts the end of sentence."""
+    return ((5.0 + length) / 6.0) ** alpha
+
+
+class GNMTScoring:
+    r"""Mixed into a sequence generator: hypotheses are scored :math:`\sum \log p \,/\, ((5 + L)/6)^\alpha`.
+
+    The search is fairseq's: it stops when ``beam`` hypotheses are finished. They are scored anew and sorted.
+    """
+
+    def __init__(self, *args: Any, gnmt_lenpen: float, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.gnmt_lenpen = gnmt_lenpen
+
+    def _generate(self, *args: Any, **kwargs: Any) -> List[List[Dict[str, Tensor]]]:
+        finalized = super()._generate(*args, **kwargs)
+        for hypotheses in finalized:
+            for hypothesis in hypotheses:
+                penalty = gnmt_length_penalty(len(hypothesis["tokens"]), self.gnmt_lenpen)
+                hypothesis["score"] = hypothesis["positional_scores"].sum() / penalty
+            hypotheses.sort(key=lambda hypothesis: float(hypothesis["score"]), reverse=True)
+        return finalized
+
+
+class GNMTSequenceGenerator(GNMTScoring, SequenceGenerator):
+    pass
+
+
+class GNMTSequenceGeneratorWithAlignment(GNMTScoring, SequenceGeneratorWithAlignment):
+    pass
+
+
+@dataclass
+class TranslationRelaConfig(TranslationConfig):
+    gnmt_lenpen: Optional[float] = field(
+        default=None,
+        metadata={
+            "help": "score hypotheses by sum log p / ((5+L)/6)^GNMT_LENPEN, as the paper does with 0.6, "
+            "instead of fairseq's sum log p / L^LENPEN"
+        },
+    )
+
+
+@register_task("translation_rela", dataclass=TranslationRelaConfig)
+class TranslationRelaTask(TranslationTask):
+    """``--task translation_rela``: the ``translation`` task of fairseq, and
+
+    * ``--gnmt-lenpen ALPHA`` for the length penalty of the paper,
+    * outside training every sentence is in a batch: some versions of fairseq drop the last one unless its size
+      is a multiple of ``--required-batch-size-multiple``, 8 by default.
+    """
+
+    def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        # only training leaves out sentences that are too long without asking
+        training = dataset is self.datasets.get(self.cfg.train_subset) and kwargs.get("ignore_invalid_inputs")
+        if not training:
+            kwargs["required_batch_size_multiple"] = 1
+        return super().get_batch_iterator(dataset, *args, **kwargs)
+
+    def build_generator(
+        self, models: Any, args: Any, seq_gen_cls: Any = None, extra_gen_cls_kwargs: Any = None, **kwargs: Any
+    ) -> Any:
+        alpha = getattr(self.cfg, "gnmt_lenpen", None)
+        if alpha is not None and seq_gen_cls is None and not getattr(args, "score_reference", False):
+            if getattr(args, "lenpen", 1) != 1 or getattr(args, "unnormalized", False):
+                raise InputError("--gnmt-lenpen replaces --lenpen and --unnormalized; give only one of them")
+            extra_gen_cls_kwargs = dict(extra_gen_cls_kwargs or {}, gnmt_lenpen=alpha)
+            seq_gen_cls = GNMTSequenceGenerator
+            if getattr(args, "print_alignment", False):
+                seq_gen_cls = GNMTSequenceGeneratorWithAlignment
+                extra_gen_cls_kwargs["print_alignment"] = args.print_alignment
+        return super().build_generator(
+            models, args, seq_gen_cls=seq_gen_cls, extra_gen_cls_kwargs=extra_gen_cls_kwargs, **kwargs
+        )

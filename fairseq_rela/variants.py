@@ -1,0 +1,69 @@
+"""The attention variants of the paper's Table 1, a line a row."""
+from functools import partial
+from typing import Callable, Dict, FrozenSet, NamedTuple, Optional
+
+from torch import Tensor, nn
+
+from . import functional
+from .errors import InputError
+from .norms import GatedLayerNorm, GatedRMSNorm, RMSNorm
+
+SITES = ("encoder", "decoder", "cross")
+DEFAULT_VARIANT = "rela_g"
+
+
+class Variant(NamedTuple):
+    """One way to turn scores into an attention output.
+
+    Attributes:
+        row: row of Table 1.
+        weights: scores to weights, see :mod:`fairseq_rela.functional`.
+        norm: builds the norm of the concatenated heads from the model size, or None.
+        summary: what it is, for people.
+    """
+
+    row: int
+    weights: Callable[[Tensor], Tensor]
+    norm: Optional[Callable[[int], nn.Module]]
+    summary: str
+
+
+_rms_norm_i = partial(RMSNorm, uniform_start=True)
+
+VARIANTS: Dict[str, Variant] = {
+    "softmax": Variant(1, functional.softmax, None, "fairseq's own attention, untouched"),
+    "sparsemax": Variant(2, functional.sparsemax, None, "sparsemax"),
+    "entmax15": Variant(3, functional.entmax15, None, "1.5-entmax"),
+    "relu": Variant(4, functional.relu, None, "ReLU alone: training fails, says the paper"),
+    "relu_rmsnorm": Variant(5, functional.relu, RMSNorm, "ReLU + RMSNorm"),
+    "rela_i": Variant(6, functional.relu, _rms_norm_i, "ReLA-i: the gain starts small and random"),
+    "rela_g": Variant(7, functional.relu, GatedRMSNorm, "ReLA-g: gated RMSNorm (the default)"),
+    "rela_g_layernorm": Variant(8, functional.relu, GatedLayerNorm, "ReLA-g with LayerNorm"),
+    "rela_g_gelu": Variant(9, functional.gelu, GatedRMSNorm, "ReLA-g with GeLU"),
+    "rela_g_leaky_relu": Variant(10, functional.leaky_relu, GatedRMSNorm, "ReLA-g with Leaky ReLU"),
+}
+
+
+def find_variant(name: str) -> Variant:
+    """The variant of that name.
+
+    Raises:
+        InputError: no variant has it.
+    """
+    if name not in VARIANTS:
+        raise InputError(f"--attention {name}: no such variant; choose one of {', '.join(VARIANTS)}")
+    return VARIANTS[name]
+
+
+def parse_sites(text: str) -> FrozenSet[str]:
+    """``"encoder,cross"`` to the set of attention sites that use the variant; the others keep softmax.
+
+    Raises:
+        InputError: an unknown site, or none.
+    """
+    sites = [site.strip() for site in str(text).split(",") if site.strip()]
+    unknown = [site for site in sites if site not in SITES]
+    if unknown or not sites:
+        what = f"no such site {unknown[0]!r}" if unknown else "no site given"
+        raise InputError(f"--attention-sites {text}: {what}; give one or more of {','.join(SITES)}")
+    return frozenset(sites)

@@ -1,0 +1,31 @@
+"""Packaging: ``pip install -e .`` into an environment with fairseq and torch leaves both alone."""
+from pathlib import Path
+
+from setuptools import setup
+
+ROOT = Path(__file__).parent
+
+setup(
+    name="fairseq-rela",
+    version="0.1.0",
+    description="Rectified Linear Attention (Zhang, Titov, Sennrich 2021) for fairseq",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    python_requires=">=3.8",
+    packages=[
+        "fairseq_rela",
+        "fairseq_rela.analysis",
+        "fairseq_rela.configs",
+        "fairseq_rela.data",
+        "fairseq_rela.models",
+        "fairseq_rela.tasks",
+    ],
+    package_dir={"fairseq_rela.configs": "configs"},
+    package_data={"fairseq_rela.configs": ["*.yaml", "*/*.yaml"]},
+    # fairseq comes under several names and brings its own torch: neither is required here
+    install_requires=["entmax>=1.0", "PyYAML", "regex", "sacrebleu>=2.0", "sacremoses>=0.1", "subword-nmt>=0.3.8", "tqdm"],
+    extras_require={"test": ["hypothesis", "pytest", "ruff"]},
+    entry_points={"console_scripts": ["rela = fairseq_rela.cli:main"]},
+    classifiers=["License :: OSI Approved :: MIT License", "Programming Language :: Python :: 3"],
+)
