@@ -1,4 +1,5 @@
 """Packaging: ``pip install -e .`` into an environment with fairseq and torch leaves both alone."""
+
 from pathlib import Path
 
 from setuptools import setup
@@ -24,7 +25,15 @@ setup(
     package_dir={"fairseq_rela.configs": "configs"},
     package_data={"fairseq_rela.configs": ["*.yaml", "*/*.yaml"]},
     # fairseq comes under several names and brings its own torch: neither is required here
-    install_requires=["entmax>=1.0", "PyYAML", "regex", "sacrebleu>=2.0", "sacremoses>=0.1", "subword-nmt>=0.3.8", "tqdm"],
+    install_requires=[
+        "entmax>=1.0",
+        "PyYAML",
+        "regex",
+        "sacrebleu>=2.0",
+        "sacremoses>=0.1",
+        "subword-nmt>=0.3.8",
+        "tqdm",
+    ],
     extras_require={"test": ["hypothesis", "pytest", "ruff"]},
     entry_points={"console_scripts": ["rela = fairseq_rela.cli:main"]},
     classifiers=["License :: OSI Approved :: MIT License", "Programming Language :: Python :: 3"],

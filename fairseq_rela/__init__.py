@@ -4,6 +4,7 @@
 ``transformer_rela``, the task ``translation_rela``, the tokenizer ``rela_moses`` and the BPE ``rela_bpe`` known
 to fairseq. Nothing else happens on import.
 """
+
 import sys
 from pathlib import Path
 
@@ -28,11 +29,13 @@ def register() -> None:
     from .models import transformer_rela
     from .tasks import translation_rela
 
-    # newer versions of fairseq keep the older class of a name without a word
-    if MODEL_REGISTRY[transformer_rela.MODEL_NAME] is not transformer_rela.TransformerRelaModel:
-        raise ImportError("another plugin has registered the model transformer_rela; load only one of them")
-    if TASK_REGISTRY["translation_rela"] is not translation_rela.TranslationRelaTask:
-        raise ImportError("another plugin has registered the task translation_rela; load only one of them")
+    # newer versions of fairseq keep the older class of a name, and our own would be that one, without a word
+    for kind, name, cls, module in (
+        ("model", transformer_rela.MODEL_NAME, MODEL_REGISTRY[transformer_rela.MODEL_NAME], transformer_rela),
+        ("task", "translation_rela", TASK_REGISTRY["translation_rela"], translation_rela),
+    ):
+        if cls.__module__ != module.__name__:
+            raise ImportError(f"the {kind} name {name} is taken by {cls.__module__}; load only one of the two plugins")
     compat.warn_about(compat.probe_fairseq())
 
 

@@ -1,4 +1,5 @@
 """Multi-head attention with any weight function and norm, as a subclass of fairseq's own module."""
+
 from contextlib import contextmanager, nullcontext
 from typing import Dict, Iterator, Optional, Tuple
 

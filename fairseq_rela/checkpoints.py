@@ -1,4 +1,5 @@
 """Checkpoints: loaded as data only, chosen by the update numbers inside them, averaged in float32."""
+
 import argparse
 import pickle
 import re
@@ -166,8 +167,7 @@ def average(paths: Sequence[Path], output: Path) -> None:
             newest["dtypes"] = {key: value.dtype for key, value in model.items()}
     dtypes = newest["dtypes"]
     mean = {
-        key: (value / len(paths)).to(dtypes[key]) if value.is_floating_point() else value
-        for key, value in sums.items()
+        key: (value / len(paths)).to(dtypes[key]) if value.is_floating_point() else value for key, value in sums.items()
     }
     averaged = {
         "args": newest.get("args"),

@@ -1,4 +1,5 @@
 """``rela VERB ...``: prepare, train, average, translate, score, and the chain of them all."""
+
 import argparse
 import sys
 from pathlib import Path
@@ -61,7 +62,9 @@ def _synthetic(options: argparse.Namespace) -> None:
 
 
 def _add_prepare(verbs) -> None:
-    parser = _verb(verbs, "prepare", _prepare, "raw parallel text to normalised, tokenised, cleaned, BPE'd, binary data")
+    parser = _verb(
+        verbs, "prepare", _prepare, "raw parallel text to normalised, tokenised, cleaned, BPE'd, binary data"
+    )
     parser.add_argument("--config", help="a task of configs/, which then names files and settings")
     parser.add_argument("--raw", type=Path, help="with --config: the folder with the raw corpus")
     for split in ("train", "valid", "test"):
@@ -236,7 +239,9 @@ def _add_reproduce(verbs) -> None:
     parser = _verb(verbs, "reproduce", _reproduce, "the whole chain of a task, or some of its stages")
     parser.add_argument("task", help="a task of configs/")
     parser.add_argument("attention", nargs="?", default="rela_g", help="a variant of Table 1")
-    parser.add_argument("stages", nargs="*", help="of prepare, train, average, translate, score, attention; all where none is given")
+    parser.add_argument(
+        "stages", nargs="*", help="of prepare, train, average, translate, score, attention; all where none is given"
+    )
     parser.add_argument("--raw", type=Path, help="the folder with the raw corpus; the synthetic one is generated")
     parser.add_argument("--root", type=Path, default=Path("experiments"), help="folder for data and runs")
     parser.add_argument("--workers", type=_positive, help="processes for the text (default: all cores)")

@@ -1,4 +1,5 @@
 """Running fairseq's own commands: the exact command line is shown, its output kept, its failure reported."""
+
 import os
 import shlex
 import subprocess

@@ -3,6 +3,7 @@
 fairseq 0.12.2, its main branch and the forks for newer Pythons carry version strings that do not tell them
 apart, so behaviour is probed (``TRAPS.md`` section 0 of the project's notes lists what differs).
 """
+
 import argparse
 import logging
 from typing import NamedTuple
@@ -36,7 +37,7 @@ def require_fairseq() -> None:
         ImportError: fairseq is missing, or does not import on this Python.
     """
     try:
-        import fairseq.models  # noqa: F401
+        import fairseq.models
         import fairseq.tasks  # noqa: F401
     except ModuleNotFoundError as error:
         if error.name == "fairseq":

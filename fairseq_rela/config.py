@@ -1,4 +1,5 @@
 """The YAML files of ``configs/``, the one place where hyperparameters are written."""
+
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 

@@ -4,6 +4,7 @@ With them ``fairseq-interactive`` and the hub interface (``from_pretrained(...).
 pieces that the model was trained on. fairseq's own ``moses`` and ``subword_nmt`` know neither the normalisation
 nor the vocabulary threshold, and feed the model unknown words.
 """
+
 from dataclasses import dataclass, field
 from typing import Optional
 

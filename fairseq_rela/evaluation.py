@@ -1,4 +1,5 @@
 """Translations in the order of their input, detokenised and scored against the raw reference."""
+
 import re
 import shutil
 import tempfile
@@ -119,9 +120,7 @@ def translate(
         arguments += ["--path", checkpoint, "--results-path", work / "results"]
         arguments += ["--beam", decoding.beam, "--max-len-a", decoding.max_len_a, "--max-len-b", decoding.max_len_b]
         arguments += (
-            ["--lenpen", decoding.lenpen]
-            if decoding.gnmt_lenpen is None
-            else ["--gnmt-lenpen", decoding.gnmt_lenpen]
+            ["--lenpen", decoding.lenpen] if decoding.gnmt_lenpen is None else ["--gnmt-lenpen", decoding.gnmt_lenpen]
         )
         arguments += ["--max-tokens", decoding.max_tokens, "--required-batch-size-multiple", 1]
         run_fairseq("generate", arguments, log=log)

@@ -5,6 +5,7 @@ hold minus infinity, and returns weights :math:`A` of the same shape that are ex
 allowed key gives a row of zeros, never NaN. Half precision goes in, at least float32 comes out: a sum of many
 unnormalised weights passes 65504, and sparsemax rows in bfloat16 miss 1 by up to 3 %.
 """
+
 from typing import Callable
 
 import entmax

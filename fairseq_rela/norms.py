@@ -4,6 +4,7 @@ Statistics are taken in at least float32, with :math:`\epsilon` inside the root:
 square of 300 is infinite there. A null row :math:`z = 0` gives 0, with the finite gradient
 :math:`g\,\sigma(0)/\sqrt\epsilon`.
 """
+
 import math
 
 import torch

@@ -1,4 +1,5 @@
 """The chain from raw text to score; each stage is skipped where its result is there, complete and of the same make."""
+
 import re
 import sys
 import time

@@ -1,4 +1,5 @@
 """The attention variants of the paper's Table 1, a line a row."""
+
 from functools import partial
 from typing import Callable, Dict, FrozenSet, NamedTuple, Optional
 

@@ -1,4 +1,5 @@
 """The attention weights of a model, teacher-forced on a test set: all layers, heads and sites, batch by batch."""
+
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Dict, Iterator, NamedTuple, Tuple

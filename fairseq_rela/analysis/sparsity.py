@@ -1,4 +1,5 @@
 """Sparsity and null rates of attention weights (Zhang et al. 2021, section 5.2); pure functions on arrays."""
+
 from dataclasses import dataclass
 from typing import List
 

@@ -1,4 +1,5 @@
 """fairseq's binarised data: made by ``fairseq-preprocess``, counted by ourselves."""
+
 import struct
 from pathlib import Path
 from typing import Dict, List, Optional

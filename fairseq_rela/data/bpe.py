@@ -1,4 +1,5 @@
 """Byte pair encoding by subword-nmt: joint codes, separate vocabularies with a threshold (Sennrich et al. 2016)."""
+
 import io
 import re
 from collections import Counter

@@ -1,4 +1,5 @@
 """Text files whose lines end at LF and nowhere else, and outputs that appear whole or not at all."""
+
 import gzip
 import hashlib
 import json
@@ -28,7 +29,7 @@ def read_lines(path: PathLike) -> Iterator[str]:
     number = 0
     try:
         with _open_bytes(path) as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(file, 1):  # noqa: B007 (the handler below names the line)
                 yield line.rstrip(b"\n").decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}, line {number}: not UTF-8 ({error.reason}); convert the file to UTF-8") from error
@@ -50,9 +51,7 @@ def read_parallel(source: PathLike, target: PathLike) -> Iterator[Tuple[str, str
         InputError: one file has more lines than the other, or as :func:`read_lines`.
     """
     number = 0
-    for number, (left, right) in enumerate(
-        zip_longest(read_lines(source), read_lines(target), fillvalue=_MISSING), 1
-    ):
+    for number, (left, right) in enumerate(zip_longest(read_lines(source), read_lines(target), fillvalue=_MISSING), 1):
         if left is _MISSING or right is _MISSING:
             longer, shorter = (target, source) if left is _MISSING else (source, target)
             raise InputError(

@@ -1,4 +1,5 @@
 """Raw parallel text to binarised data: normalise, tokenise, clean, BPE, binarise, on all cores."""
+
 import multiprocessing
 import os
 import platform
@@ -9,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Tuple
 
 from tqdm import tqdm
 
@@ -171,7 +172,7 @@ def _make_text(
     pool: Any, split: str, files: Tuple[Path, Path], settings: Settings, expected: Optional[int], work: Path
 ) -> Dict[str, Any]:
     """Tokens of both sides under ``text/``; raw copies of dev and test; how many pairs each rule removed."""
-    removed: "Counter[str]" = Counter({rule: 0 for rule in ("empty", "long", "ratio")})
+    removed: "Counter[str]" = Counter(dict.fromkeys(("empty", "long", "ratio"), 0))
     read = kept = 0
     paths = [work / "text" / f"{split}.{lang}" for lang in settings.languages]
     with write_whole(paths[0]) as left, write_whole(paths[1]) as right:

@@ -7,6 +7,7 @@ The source puts the verb in the middle, the target at the end. Between them ther
 * fertility: some verbs are two words on one side and one on the other, in both directions;
 * words without counterpart: the source's definite article, and the target's mark of the object.
 """
+
 import random
 from itertools import count
 from pathlib import Path

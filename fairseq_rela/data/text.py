@@ -2,6 +2,7 @@
 
 Moses through sacremoses, with the corrections that make its output that of the Perl scripts.
 """
+
 import re
 from functools import lru_cache
 from typing import List
@@ -20,7 +21,9 @@ _FINAL_PERIOD = re.compile(r"(?<=[^\s.])\.$")
 
 TOKENISERS = ("moses", "none")
 # what fairseq's dictionaries reserve, and Moses' escape of the same
-_SPECIAL_SYMBOLS = {symbol: symbol.replace("<", "&lt;").replace(">", "&gt;") for symbol in ("<s>", "<pad>", "</s>", "<unk>")}
+_SPECIAL_SYMBOLS = {
+    symbol: symbol.replace("<", "&lt;").replace(">", "&gt;") for symbol in ("<s>", "<pad>", "</s>", "<unk>")
+}
 
 
 def clean_characters(line: str) -> str:

@@ -1,4 +1,5 @@
 """The Transformer with a choice of attention at each site: config, layers, encoder, decoder, model, archs."""
+
 import argparse
 import dataclasses
 import logging

@@ -1,4 +1,5 @@
 """fairseq's translation task, with the GNMT length penalty and without lost sentences."""
+
 import logging
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional

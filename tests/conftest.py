@@ -1,0 +1,119 @@
+"""Shared by the tests: a dictionary, models small enough to build in milliseconds, a prepared corpus."""
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+
+import pytest
+import torch
+
+import fairseq_rela  # noqa: F401  registers the plugin with fairseq
+from fairseq_rela.models.transformer_rela import TransformerRelaConfig, TransformerRelaModel
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = ROOT.parent / "shared"
+SIZES = {
+    f"{side}_{key}": value
+    for side in ("encoder", "decoder")
+    for key, value in (("layers", 2), ("embed_dim", 16), ("ffn_embed_dim", 24), ("attention_heads", 4))
+}
+
+
+def make_dictionary(words=20):
+    from fairseq.data import Dictionary
+
+    dictionary = Dictionary()
+    for index in range(words):
+        dictionary.add_symbol(f"w{index}", n=words - index)
+    return dictionary
+
+
+def make_task(words=20):
+    return argparse.Namespace(source_dictionary=make_dictionary(words), target_dictionary=make_dictionary(words))
+
+
+def make_model(attention="rela_g", seed=0, task=None, **options):
+    """A 2+2 layer model of size 16 in evaluation mode, in float64, with gains and gates that are not trivial."""
+    torch.manual_seed(seed)
+    config = TransformerRelaConfig(attention=attention, **{**SIZES, "dropout": 0.0, **options})
+    model = TransformerRelaModel.build_model(config, task or make_task())
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "attn_norm" in name or name.endswith("proj.bias"):
+                parameter.uniform_(-1.0, 1.0)
+    return model.double().eval()
+
+
+def run(*command, cwd=None, env=None, timeout=600):
+    """A command's completed process, output captured as text."""
+    return subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        timeout=timeout,
+    )
+
+
+def run_fairseq(module, *arguments, **options):
+    return run(sys.executable, "-W", "ignore", "-m", f"fairseq_cli.{module}", *arguments, **options)
+
+
+RELA = (
+    sys.executable,
+    "-W",
+    "ignore",
+    "-c",
+    "import sys; sys.argv[0] = 'rela'; from fairseq_rela.cli import main; sys.exit(main())",
+)
+
+
+def run_rela(*arguments, **options):
+    """The command `rela`, as the console script runs it."""
+    return run(*RELA, *arguments, **options)
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    """A raw synthetic corpus: folder with train, valid and test files."""
+    from fairseq_rela.data.synthetic import write_corpus
+
+    folder = tmp_path_factory.mktemp("raw")
+    write_corpus(folder, seed=3, train_pairs=300)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def data(corpus, tmp_path_factory):
+    """The data folder made from it."""
+    from fairseq_rela.data.prepare import Corpus, Settings, prepare
+
+    output = tmp_path_factory.mktemp("prepared") / "data"
+    files = {split: (corpus / f"{split}.xa", corpus / f"{split}.xb") for split in ("train", "valid", "test")}
+    prepare(Corpus(files), Settings("xa", "xb", merges=150, vocabulary_threshold=1), output, workers=2)
+    return output
+
+
+@pytest.fixture(scope="session")
+def trained(data, tmp_path_factory):
+    """A run of a few updates by fairseq-train, with the plugin by --user-dir: folder of its checkpoints."""
+    folder = tmp_path_factory.mktemp("run")
+    result = run_fairseq(
+        "train", *train_arguments(data, folder), "--max-update", 8, "--save-interval-updates", 2, "--seed", 5
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    return folder
+
+
+def train_arguments(data, save_dir, arch="transformer_rela_tiny"):
+    return [
+        *(data, "--user-dir", ROOT / "fairseq_rela", "--task", "translation_rela", "--arch", arch),
+        *("--optimizer", "adam", "--lr", "1e-3", "--max-tokens", 1000, "--cpu", "--save-dir", save_dir),
+        *("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"),
+    ]

@@ -1,0 +1,386 @@
+"""The attention module: the released code's arrays, an independent formula, and every way of computing the same."""
+
+import copy
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from fairseq.modules import MultiheadAttention
+
+from fairseq_rela.attention import VariantAttention, attention_name, build_attention
+from fairseq_rela.errors import InputError
+from fairseq_rela.variants import VARIANTS
+
+REFERENCE = Path(__file__).parent / "reference"
+SITES = ("encoder", "decoder", "cross")
+T, B, S, D, H = 5, 3, 6, 16, 4
+
+
+def module(name, site="encoder", dtype=torch.float64, seed=0, **options):
+    torch.manual_seed(seed)
+    attention = build_attention(
+        name, D, H, self_attention=site != "cross", encoder_decoder_attention=site == "cross", **options
+    )
+    with torch.no_grad():
+        for parameter in attention.parameters():
+            if parameter.dim() == 1:
+                parameter.uniform_(-1, 1)
+    return attention.to(dtype).eval()
+
+
+def tolerance(name):
+    """fairseq takes the softmax in float32 even of float64 scores."""
+    return {"atol": 1e-6, "rtol": 1e-4} if name == "softmax" else {"atol": 1e-10, "rtol": 1e-8}
+
+
+def by_formula(m, name, query, memory, forbidden):
+    """Independent of fairseq: batch first, one head at a time. (B, T, D), (B, S, D), (B, T, S) True = forbidden."""
+    q, k, v = (
+        torch.nn.functional.linear(x, p.weight, p.bias)
+        for x, p in ((query, m.q_proj), (memory, m.k_proj), (memory, m.v_proj))
+    )
+    size = D // H
+    contexts, all_weights = [], []
+    for h in range(H):
+        part = slice(h * size, (h + 1) * size)
+        scores = q[..., part] @ k[..., part].transpose(1, 2) / math.sqrt(size)
+        weights = torch.zeros_like(scores)
+        for b in range(scores.shape[0]):
+            for t in range(scores.shape[1]):
+                keys = ~forbidden[b, t]
+                if keys.any():
+                    weights[b, t, keys] = VARIANTS[name].weights(scores[b, t, keys])
+        contexts.append(weights @ v[..., part])
+        all_weights.append(weights)
+    z = torch.cat(contexts, -1)
+    if VARIANTS[name].norm is not None:
+        g, w = m.attn_norm.weight, getattr(m.attn_norm, "gate", None)
+        centred = z - z.mean(-1, keepdim=True) if name == "rela_g_layernorm" else z
+        y = g * centred / (centred.pow(2).mean(-1, keepdim=True) + 1e-8).sqrt()
+        z = y if w is None else y * torch.sigmoid(w * z)
+    return torch.nn.functional.linear(z, m.out_proj.weight, m.out_proj.bias), torch.stack(all_weights)
+
+
+def inputs(site, dtype=torch.float64):
+    torch.manual_seed(1)
+    query = torch.randn(T, B, D, dtype=dtype)
+    memory = torch.randn(S, B, D, dtype=dtype) if site == "cross" else query
+    pad = torch.zeros(B, memory.shape[0], dtype=torch.bool)
+    if site != "decoder":
+        pad[1, -2:] = True
+        pad[2, :1] = True
+    future = torch.triu(torch.full((T, T), -torch.inf, dtype=dtype), 1) if site == "decoder" else None
+    return query, memory, pad, future
+
+
+@pytest.mark.parametrize("file", sorted(REFERENCE.glob("rela_g_*.npz")), ids=lambda f: f.stem)
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_conformity_with_the_released_code(file, need_weights):
+    r = {key: torch.tensor(value) for key, value in np.load(file).items()}
+    heads, x = int(r["num_heads"]), r["query"]
+    dim, cross = x.shape[-1], "memory" in r
+    m = build_attention("rela_g", dim, heads, self_attention=not cross, encoder_decoder_attention=cross).eval()
+    if cross:
+        maps = [(r[f"var.{n}_map.W_0_0"], r[f"var.{n}_map.b_0"]) for n in "qkv"]
+        grads = [(r[f"grad.{n}_map.W_0_0"], r[f"grad.{n}_map.b_0"]) for n in "qkv"]
+    else:
+        maps = list(zip(r["var.qkv_map.W_0_0"].split(dim, 1), r["var.qkv_map.b_0"].split(dim)))
+        grads = list(zip(r["grad.qkv_map.W_0_0"].split(dim, 1), r["grad.qkv_map.b_0"].split(dim)))
+    projections = (m.q_proj, m.k_proj, m.v_proj, m.out_proj)
+    with torch.no_grad():
+        for p, (weight, bias) in zip(projections, [*maps, (r["var.o_map.W_0_0"], r["var.o_map.b_0"])]):
+            p.weight.copy_(weight.t())
+            p.bias.copy_(bias)
+        m.attn_norm.weight.copy_(r["var.post.scale"])
+        m.attn_norm.gate.copy_(r["var.post.gate"])
+    query = x.transpose(0, 1).clone().requires_grad_()
+    memory = r["memory"].transpose(0, 1).clone().requires_grad_() if cross else query
+    future = torch.triu(torch.full((x.shape[1],) * 2, -torch.inf), 1) if "causal" in file.stem else None
+    output, weights = m(
+        query,
+        memory,
+        memory,
+        key_padding_mask=r.get("pad_mask"),
+        attn_mask=future,
+        need_weights=need_weights,
+        need_head_weights=need_weights,
+    )
+    (output.transpose(0, 1) * r["cotangent"]).sum().backward()
+
+    def close(got, want):
+        assert (got - want).abs().max() <= 1e-5 * want.abs().max().clamp_min(1e-6)
+
+    close(output.transpose(0, 1), r["output"])
+    if need_weights:
+        close(weights.transpose(0, 1), r["weights"])
+    close(query.grad.transpose(0, 1), r["grad_query"])
+    if cross:
+        close(memory.grad.transpose(0, 1), r["grad_memory"])
+    for p, (weight, bias) in zip(projections, [*grads, (r["grad.o_map.W_0_0"], r["grad.o_map.b_0"])]):
+        close(p.weight.grad.t(), weight)
+        # the key bias of self-attention gets a small gradient; measure it by the size of the others
+        assert (p.bias.grad - bias).abs().max() <= 1e-5 * r["grad.o_map.b_0"].abs().max().clamp_min(1.0)
+    close(m.attn_norm.weight.grad, r["grad.post.scale"])
+    close(m.attn_norm.gate.grad, r["grad.post.gate"])
+
+
+@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_against_an_independent_formula(name, site):
+    m = module(name, site)
+    query, memory, pad, future = inputs(site)
+    output, weights = m(query, memory, memory, key_padding_mask=pad, attn_mask=future, need_head_weights=True)
+    forbidden = pad[:, None, :].expand(B, T, -1)
+    if future is not None:
+        forbidden = forbidden | (future < 0)
+    want, want_weights = by_formula(m, name, query.transpose(0, 1), memory.transpose(0, 1), forbidden)
+    torch.testing.assert_close(output.transpose(0, 1), want)
+    if name == "softmax":  # B50: fairseq's fast path averages the heads away
+        torch.testing.assert_close(weights, want_weights.mean(0))
+    else:
+        torch.testing.assert_close(weights, want_weights)
+        averaged = m(query, memory, memory, key_padding_mask=pad, attn_mask=future, need_weights=True)[1]
+        torch.testing.assert_close(averaged, want_weights.mean(0))
+        assert m(query, memory, memory, need_weights=False)[1] is None
+
+
+def test_softmax_is_fairseqs_own():
+    m = build_attention("softmax", D, H, self_attention=True)
+    assert type(m) is MultiheadAttention and attention_name(m) == "softmax" and not m.skip_embed_dim_check
+
+
+@pytest.mark.parametrize("name", [n for n in VARIANTS if n != "softmax"])
+def test_parameter_names_are_fairseqs_and_the_norms(name):
+    names = {k for k, _ in build_attention(name, D, H).named_parameters()}
+    theirs = {k for k, _ in MultiheadAttention(D, H).named_parameters()}
+    norm = {"attn_norm.weight"} if VARIANTS[name].norm else set()
+    gate = {"attn_norm.gate"} if name.startswith("rela_g") else set()
+    assert names == theirs | norm | gate
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_step_by_step_with_reordered_beams_equals_parallel(name):
+    """B03, B27: decoder self-attention, cached; the rows of the cache change places as beams do."""
+    m = module(name, "decoder")
+    torch.manual_seed(2)
+    x = torch.randn(T, 4, D, dtype=torch.float64)
+    orders = [torch.tensor(order) for order in ([0, 0, 1, 3], [2, 1, 1, 0], [3, 2, 1, 0], [0, 1, 2, 3])]
+    state, rows = {}, torch.arange(4).expand(T, 4).clone()  # rows[t, b]: whose step t stands in row b now
+    for t in range(T):
+        history = torch.stack([x[s, rows[s]] for s in range(t)] + [x[t]])  # (t+1, 4, D)
+        future = torch.triu(torch.full((t + 1, t + 1), -torch.inf, dtype=torch.float64), 1)
+        want = m(history, history, history, attn_mask=future)[0][-1]
+        got = m(x[t : t + 1], x[t : t + 1], x[t : t + 1], incremental_state=state)[0][0]
+        torch.testing.assert_close(got, want, **tolerance(name))
+        if t < T - 1:
+            m.reorder_incremental_state(state, orders[t])
+            rows[: t + 1] = rows[: t + 1, orders[t]]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_cached_cross_attention_equals_parallel(name):
+    m = module(name, "cross")
+    query, memory, pad, _ = inputs("cross")
+    want = m(query, memory, memory, key_padding_mask=pad)[0]
+    state = {}
+    for t in range(T):
+        got = m(
+            query[t : t + 1], memory, memory, key_padding_mask=pad, incremental_state=state, static_kv=True
+        )[0]
+        torch.testing.assert_close(got[0], want[t], **tolerance(name))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_beams_that_share_a_source(name):
+    """With set_beam_size fairseq keeps keys and values once for a sentence, not once for a beam."""
+    beam = 2
+    m = module(name, "cross")
+    torch.manual_seed(3)
+    query = torch.randn(1, B * beam, D, dtype=torch.float64)
+    memory = torch.randn(S, B, D, dtype=torch.float64).repeat_interleave(beam, dim=1)
+    pad = torch.zeros(B, S, dtype=torch.bool)
+    pad[1, -2:] = True
+    pad = pad.repeat_interleave(beam, dim=0)
+    want, want_weights = m(query, memory, memory, key_padding_mask=pad, need_head_weights=True)
+    m.set_beam_size(beam)
+    got, weights = m(
+        query, memory, memory, key_padding_mask=pad, incremental_state={}, static_kv=True, need_head_weights=True
+    )
+    torch.testing.assert_close(got, want)
+    if name != "softmax":
+        torch.testing.assert_close(weights, want_weights)
+
+
+def test_copies_of_a_module_do_not_share_a_cache_by_accident():
+    """B27: a deep copy has the id of the original; modules that are built have their own."""
+    first, second = module("rela_g", "decoder"), module("rela_g", "decoder", seed=1)
+    x, state = torch.randn(1, 2, D, dtype=torch.float64), {}
+    first(x, x, x, incremental_state=state)
+    alone = second(x, x, x, incremental_state={})[0]
+    torch.testing.assert_close(second(x, x, x, incremental_state=state)[0], alone)
+
+
+@pytest.mark.parametrize("site", ("encoder", "cross"))
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("side", ("left", "right"))
+def test_padding_does_not_matter(name, site, side):
+    """B26: a sentence alone, left-padded or right-padded in a batch; padded keys hold large values."""
+    m = module(name, site)
+    query, memory, _, _ = inputs(site)
+    alone = memory[:3, :1]
+    rest = 100 * torch.randn(2, 1, D, dtype=torch.float64)
+    padded = torch.cat([rest, alone] if side == "left" else [alone, rest])
+    pad = torch.zeros(1, 5, dtype=torch.bool)
+    pad[0, :2] = side == "left"
+    pad[0, 3:] |= side == "right"
+    q_alone = query[:, :1] if site == "cross" else alone
+    want = m(q_alone, alone, alone)[0]
+    q_padded = query[:, :1] if site == "cross" else padded
+    got = m(q_padded, padded, padded, key_padding_mask=pad)[0]
+    if site == "encoder":
+        got = got[2:] if side == "left" else got[:3]
+    torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("name", [n for n in VARIANTS if n != "softmax"])
+def test_fully_masked_rows_give_zeros(name):
+    m = module(name, "cross", dropout=0.0)
+    query, memory, pad, _ = inputs("cross")
+    pad[0] = True
+    query.requires_grad_()
+    output, weights = m(query, memory, memory, key_padding_mask=pad, need_head_weights=True)
+    output.square().sum().backward()
+    assert (weights[:, 0] == 0).all()
+    torch.testing.assert_close(output[:, 0], m.out_proj.bias.expand(T, D))  # z = 0
+    assert query.grad.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in m.parameters())
+
+
+@pytest.mark.parametrize("size", [1.0, 1e4])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("name", [n for n in VARIANTS if n != "softmax"])
+def test_half_precision_and_large_inputs_stay_finite(name, dtype, size):
+    """B40: scores of inputs of 1e4 pass 65504 a thousand times over."""
+    torch.manual_seed(0)
+    m = build_attention(name, 512, 8, self_attention=True).to(dtype)
+    x = (size * torch.randn(9, 2, 512)).clamp(-5e4, 5e4).to(dtype).requires_grad_()
+    pad = torch.zeros(2, 9, dtype=torch.bool)
+    pad[1, -3:] = True
+    output, weights = m(x, x, x, key_padding_mask=pad, need_head_weights=True)
+    output.float().mean().backward()
+    assert output.dtype == dtype and weights.dtype == torch.float32
+    assert output.isfinite().all() and weights.isfinite().all() and x.grad.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in m.parameters())
+
+
+def test_long_sentences_in_float16():
+    torch.manual_seed(0)
+    m = build_attention("rela_g", 64, 4, self_attention=True).half()
+    x = (30 * torch.randn(1024, 1, 64)).half().requires_grad_()
+    output = m(x, x, x, need_weights=False)[0]
+    output.float().sum().backward()
+    assert output.isfinite().all() and x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", [n for n in VARIANTS if n != "softmax"])
+def test_half_precision_agrees_with_float32(name):
+    m = module(name, dtype=torch.float32)
+    query, _, pad, _ = inputs("encoder", torch.float32)
+    want = m(query, query, query, key_padding_mask=pad)[0]
+    got = m.bfloat16()(query.bfloat16(), None, None, key_padding_mask=pad, incremental_state=None, static_kv=False)
+    torch.testing.assert_close(got[0].float(), want, atol=0.15, rtol=0.1)
+
+
+def test_autocast_keeps_the_scores_in_float32():
+    m = module("rela_g", dtype=torch.float32)
+    query, _, pad, _ = inputs("encoder", torch.float32)
+    want = m(query, query, query, key_padding_mask=pad)[0]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = m(query.bfloat16().float(), query, query, key_padding_mask=pad)[0]
+    with torch.no_grad():
+        rounded = m(query.bfloat16().float(), query, query, key_padding_mask=pad)[0]
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got, rounded)
+    torch.testing.assert_close(got, want, atol=0.1, rtol=0.1)
+
+
+@pytest.mark.parametrize("name", [n for n in VARIANTS if n != "softmax"])
+def test_masks_of_every_kind_forbid(name):
+    """Minus infinity, -1e8 (fairseq's encoder layer) and booleans mean the same."""
+    m = module(name)
+    query, _, _, _ = inputs("encoder")
+    forbidden = torch.triu(torch.ones(T, T, dtype=torch.bool), 1)
+    want = m(query, query, query, attn_mask=torch.zeros(T, T).masked_fill(forbidden, -torch.inf))[0]
+    for mask in (forbidden, torch.zeros(T, T).masked_fill(forbidden, -1e8)):
+        torch.testing.assert_close(m(query, query, query, attn_mask=mask)[0], want)
+
+
+@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_parameter_gets_a_gradient(name, site):
+    m = module(name, site).train()
+    query, memory, pad, future = inputs(site)
+    output = m(query, memory, memory, key_padding_mask=pad, attn_mask=future)[0]
+    (output * torch.randn_like(output)).sum().backward()
+    without = [n for n, p in m.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
+    # adding a constant to all scores of a row changes nothing where rows are normalised
+    assert without in ([], ["k_proj.bias"]) or name not in ("softmax", "sparsemax", "entmax15")
+    assert name in ("softmax", "sparsemax", "entmax15") or without == []
+    assert all(p.grad is not None for p in m.parameters())
+
+
+def test_weights_are_handed_out_before_dropout_and_dropout_acts_on_them():
+    m = module("rela_g", dropout=0.5)
+    query, _, _, _ = inputs("encoder")
+    want_output, want = m(query, query, query, need_head_weights=True)
+    m.train()
+    torch.manual_seed(4)
+    output, weights = m(query, query, query, need_head_weights=True)
+    torch.testing.assert_close(weights, want)
+    assert not torch.allclose(output, want_output)
+
+
+def test_no_second_copy_of_the_norm_after_deepcopy():
+    m = module("rela_g")
+    assert set(copy.deepcopy(m).state_dict()) == set(m.state_dict())
+
+
+def test_it_is_the_released_norm_and_no_other():
+    """B28: over the concatenated heads, before the output projection, with per-channel vectors."""
+    m = module("rela_g")
+    assert m.attn_norm.weight.shape == m.attn_norm.gate.shape == (D,)
+    assert isinstance(m, VariantAttention)
+    query, _, _, _ = inputs("encoder")
+    before = m(query, query, query)[0]
+    with torch.no_grad():
+        m.v_proj.weight.mul_(7)
+        m.v_proj.bias.mul_(7)
+        m.attn_norm.gate.div_(7)
+    torch.testing.assert_close(m(query, query, query)[0], before, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("nonsense", 16, 4), "no such variant"),
+        (("rela_g", 16, 3), "do not divide"),
+        (("rela_g", 16, 0), "do not divide"),
+        (("rela_g", 0, 4), "do not divide"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments, message):
+    with pytest.raises(InputError, match=message):
+        build_attention(*arguments)
+
+
+def test_dropout_must_be_a_probability():
+    with pytest.raises(InputError, match="dropout 1.5"):
+        build_attention("rela_g", 16, 4, dropout=1.5)
+
+
+def test_other_sizes_of_keys_and_values():
+    m = build_attention("rela_g", 16, 4, kdim=6, vdim=10, encoder_decoder_attention=False)
+    output, _ = m(torch.randn(2, 3, 16), torch.randn(5, 3, 6), torch.randn(5, 3, 10))
+    assert output.shape == (2, 3, 16)

@@ -1,0 +1,44 @@
+"""The table of variants holds the rows of the paper's Table 1."""
+
+import pytest
+
+from fairseq_rela.errors import InputError
+from fairseq_rela.norms import GatedLayerNorm, GatedRMSNorm, RMSNorm
+from fairseq_rela.variants import VARIANTS, find_variant, parse_sites
+
+ROWS = {
+    "softmax": (1, "softmax", None),
+    "sparsemax": (2, "sparsemax", None),
+    "entmax15": (3, "entmax15", None),
+    "relu": (4, "relu", None),
+    "relu_rmsnorm": (5, "relu", RMSNorm),
+    "rela_i": (6, "relu", RMSNorm),
+    "rela_g": (7, "relu", GatedRMSNorm),
+    "rela_g_layernorm": (8, "relu", GatedLayerNorm),
+    "rela_g_gelu": (9, "gelu", GatedRMSNorm),
+    "rela_g_leaky_relu": (10, "leaky_relu", GatedRMSNorm),
+}
+
+
+def test_rows_of_table_1():
+    found = {
+        name: (v.row, v.weights.__name__, type(v.norm(8)) if v.norm is not None else None)
+        for name, v in VARIANTS.items()
+    }
+    assert found == ROWS
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(InputError, match="--attention relu2: no such variant; choose one of softmax"):
+        find_variant("relu2")
+
+
+@pytest.mark.parametrize("text", ["encoder,decoder,cross", "cross,encoder,decoder", " decoder , cross,encoder,"])
+def test_sites(text):
+    assert parse_sites(text) == {"encoder", "decoder", "cross"}
+
+
+@pytest.mark.parametrize("text", ["", ",", "encoder,both", "Encoder"])
+def test_unknown_sites_are_refused(text):
+    with pytest.raises(InputError, match="--attention-sites"):
+        parse_sites(text)
