@@ -100,6 +100,7 @@ def test_beam_scores_equal_teacher_forced_ones(name):
     words, lengths = 4, set()  # so few words that the end of sentence is often among the best
     for seed in (0, 2):
         model = make_model(name, seed=seed, task=make_task(words)).float()
+        torch.manual_seed(seed)
         torch.nn.init.normal_(model.decoder.output_projection.weight, std=0.1)
         task = task_with(words=words, gnmt_lenpen=0.6)
         batch = sample(words)

@@ -1,0 +1,189 @@
+"""Choosing, averaging and loading checkpoints."""
+
+import argparse
+import os
+import pickle
+
+import pytest
+import torch
+from conftest import run_rela
+
+from fairseq_rela import checkpoints
+from fairseq_rela.errors import InputError
+
+
+def write(path, updates, value=1.0, dtype=torch.float32, interval=2, model=None, **extra):
+    state = {
+        "args": None,
+        "cfg": {"model": {"_name": "transformer_rela", "attention": "rela_g"}, "checkpoint": {}},
+        "model": model or {"w": torch.full((3,), value, dtype=dtype), "n": torch.tensor(7)},
+        "optimizer_history": [{"num_updates": updates, "criterion_name": "c", "lr_scheduler_state": {}}],
+        "extra_state": {"train_iterator": {"epoch": 1}},
+        "last_optimizer_state": {"state": torch.zeros(3)},
+    }
+    state["cfg"]["checkpoint"]["save_interval_updates"] = interval
+    state.update(extra)
+    torch.save(state, path)
+    return path
+
+
+def epoch_of_8_updates_saved_every_2(folder, epoch_files):
+    """B09: what fairseq leaves: no update file where an epoch ends (8, 16, 24), the last state in _last."""
+    for updates in (2, 4, 6, 10, 12, 14, 18, 20, 22):
+        write(folder / f"checkpoint_{1 + updates // 8}_{updates}.pt", updates)
+    if epoch_files:
+        for epoch in (1, 2, 3):
+            write(folder / f"checkpoint{epoch}.pt", 8 * epoch)
+    write(folder / "checkpoint_last.pt", 24)
+    write(folder / "checkpoint_best.pt", 14)
+    write(folder / "checkpoint.best_loss_3.21.pt", 14)
+
+
+def test_the_last_five_are_the_last_five(tmp_path):
+    epoch_of_8_updates_saved_every_2(tmp_path, epoch_files=True)
+    choice = checkpoints.choose_last(tmp_path, 5)
+    assert [f.updates for f in choice.chosen] == [24, 22, 20, 18, 16]
+    assert [f.path.name for f in choice.chosen][::4] == ["checkpoint3.pt", "checkpoint2.pt"]
+    assert choice.missing == [] and choice.interval == 2
+
+
+def test_a_gap_is_named(tmp_path):
+    epoch_of_8_updates_saved_every_2(tmp_path, epoch_files=False)
+    choice = checkpoints.choose_last(tmp_path, 5)
+    assert [f.updates for f in choice.chosen] == [24, 22, 20, 18, 14]
+    assert choice.missing == [16]
+
+
+def test_names_are_not_trusted(tmp_path):
+    """The number inside the file counts."""
+    for name, updates in (("checkpoint_1_2.pt", 40), ("checkpoint_9_900.pt", 20), ("checkpoint_last.pt", 40)):
+        write(tmp_path / name, updates)
+    found = checkpoints.find(tmp_path)
+    assert [(f.path.name, f.updates) for f in found] == [("checkpoint_1_2.pt", 40), ("checkpoint_9_900.pt", 20)]
+
+
+def test_states_between_the_intervals_are_left_out_but_the_final_one(tmp_path):
+    for updates in (100, 200, 300):
+        write(tmp_path / f"checkpoint_1_{updates}.pt", updates, interval=100)
+    for epoch in (1, 2):
+        write(tmp_path / f"checkpoint{epoch}.pt", 135 * epoch, interval=100)
+    write(tmp_path / "checkpoint_last.pt", 350, interval=100)
+    choice = checkpoints.choose_last(tmp_path, 4)
+    assert [f.updates for f in choice.chosen] == [350, 300, 200, 100]
+    assert choice.missing == []
+
+
+def test_too_few_are_refused(tmp_path):
+    write(tmp_path / "checkpoint_last.pt", 4)
+    with pytest.raises(InputError, match="5 checkpoints are wanted, 1 are there"):
+        checkpoints.choose_last(tmp_path, 5)
+    with pytest.raises(InputError, match="--last 0"):
+        checkpoints.choose_last(tmp_path, 0)
+    with pytest.raises(InputError, match="no such folder"):
+        checkpoints.find(tmp_path / "absent")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="has the model been trained"):
+        checkpoints.find(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_summed_in_float32(dtype, tmp_path):
+    """B18: the mean of bfloat16 values one unit apart is not the first of them."""
+    values = torch.tensor([1.0, 1.0, 1.0, 1.0, 1.0625]).to(dtype) * 256
+    paths = [write(tmp_path / f"{i}.pt", i + 1, float(v), dtype) for i, v in enumerate(values)]
+    checkpoints.average(paths, tmp_path / "average.pt")
+    got = checkpoints.load(tmp_path / "average.pt")["model"]["w"]
+    assert got.dtype == dtype
+    assert torch.equal(got, torch.full((3,), float(values.double().mean())).to(dtype))
+
+
+def test_many_bfloat16_values_do_not_swamp(tmp_path):
+    paths = [write(tmp_path / f"{i}.pt", i + 1, 1 + i / 128, torch.bfloat16) for i in range(5)]
+    checkpoints.average(paths, tmp_path / "average.pt")
+    assert checkpoints.load(tmp_path / "average.pt")["model"]["w"][0] == 1 + 2 / 128
+
+
+def test_one_file_is_its_own_average_bitwise_and_opposites_cancel(tmp_path):
+    torch.manual_seed(0)
+    w = {"w": torch.randn(1000), "n": torch.tensor(3)}
+    one = write(tmp_path / "1.pt", 1, model=w)
+    two = write(tmp_path / "2.pt", 2, model={"w": -w["w"], "n": torch.tensor(3)})
+    checkpoints.average([one], tmp_path / "a.pt")
+    assert torch.equal(checkpoints.load(tmp_path / "a.pt")["model"]["w"], w["w"])
+    checkpoints.average([one, two], tmp_path / "b.pt")
+    averaged = checkpoints.load(tmp_path / "b.pt")
+    assert (averaged["model"]["w"] == 0).all() and averaged["model"]["n"] == 3
+    assert "last_optimizer_state" not in averaged
+    assert averaged["extra_state"]["averaged_from"] == [str(one), str(two)]
+    assert checkpoints.updates_of(averaged) == 2
+
+
+def test_what_cannot_be_averaged_is_refused_and_leaves_nothing(tmp_path):
+    one, output = write(tmp_path / "1.pt", 1), tmp_path / "average.pt"
+    other = write(tmp_path / "2.pt", 2, model={"w": torch.zeros(4), "n": torch.tensor(1)})
+    same = write(tmp_path / "3.pt", 1)
+    cfg = {"model": {"attention": "softmax"}, "checkpoint": {}}
+    foreign = write(tmp_path / "4.pt", 4, cfg=cfg)
+    average = write(tmp_path / "5.pt", 5, extra_state={"averaged_from": ["x"]})
+    for paths, message in (
+        ([], "no checkpoints"),
+        ([one, one], "given 2 times"),
+        ([one, tmp_path / "." / "1.pt"], "given 2 times"),
+        ([one, other], "different models: they differ in w"),
+        ([one, same], "hold the same update 1"),
+        ([one, foreign], "different model configurations"),
+        ([one, average], "is an average already"),
+        ([one, tmp_path / "absent.pt"], "no such checkpoint"),
+    ):
+        with pytest.raises(InputError, match=message):
+            checkpoints.average(paths, output)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [f"{i}.pt" for i in range(1, 6)]
+
+
+class Hostile:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.path}",)
+
+
+@pytest.mark.parametrize("kind", ["torch", "pickle"])
+def test_a_pickle_that_would_run_code_is_refused_and_does_not_run(kind, tmp_path):
+    evil, mark = tmp_path / "checkpoint_last.pt", tmp_path / "ran"
+    state = {"model": {}, "extra": Hostile(mark)}
+    if kind == "torch":
+        torch.save(state, evil)
+    else:
+        evil.write_bytes(pickle.dumps(state))
+    with pytest.raises(InputError, match="refused|not a checkpoint"):
+        checkpoints.load(evil)
+    for verb in (["average", tmp_path, "--last", 1, "--output", tmp_path / "out.pt"],):
+        result = run_rela(*verb)
+        assert result.returncode == 2 and len(result.stderr.strip().splitlines()) == 1, result.stderr
+    assert not mark.exists() and not (tmp_path / "out.pt").exists()
+
+
+def test_namespaces_are_data(tmp_path):
+    path = write(tmp_path / "1.pt", 1, args=argparse.Namespace(arch="transformer"))
+    assert checkpoints.load(path)["args"].arch == "transformer"
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"hello", b"\x80\x02}q\x00."])
+def test_torn_and_foreign_files_are_named(content, tmp_path):
+    path = tmp_path / "checkpoint_last.pt"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="checkpoint_last.pt: not a checkpoint"):
+        checkpoints.load(path)
+
+
+def test_a_torn_last_checkpoint_gives_way_to_the_newest_good_one(tmp_path):
+    """B22."""
+    write(tmp_path / "checkpoint_1_2.pt", 2)
+    write(tmp_path / "checkpoint_1_4.pt", 4)
+    write(tmp_path / "checkpoint_last.pt", 6)
+    assert checkpoints.newest_good(tmp_path).path.name == "checkpoint_last.pt"
+    whole = (tmp_path / "checkpoint_last.pt").read_bytes()
+    (tmp_path / "checkpoint_last.pt").write_bytes(whole[: len(whole) // 2])
+    assert checkpoints.newest_good(tmp_path) == checkpoints.Found(tmp_path / "checkpoint_1_4.pt", 4)
+    assert checkpoints.newest_good(tmp_path / "absent") is None

@@ -1,0 +1,80 @@
+"""The command line: quick to answer, one line and exit code 2 where something is wrong."""
+
+import time
+
+import pytest
+from conftest import run_rela
+
+from fairseq_rela import cli
+
+
+def test_help_is_quick_and_imports_nothing_heavy():
+    code = (
+        "import sys; sys.argv = ['rela', '--help']\n"
+        "from fairseq_rela.cli import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "heavy = {'torch', 'fairseq', 'numpy', 'sacrebleu', 'sacremoses', 'hydra'} & set(sys.modules)\n"
+        "print(sorted(heavy), file=sys.stderr)"
+    )
+    from conftest import run, sys
+
+    start = time.monotonic()
+    result = run(sys.executable, "-c", code)
+    assert result.stderr.strip() == "[]" and "prepare" in result.stdout
+    assert time.monotonic() - start < 5  # half a second on a machine that does nothing else
+
+
+def test_without_a_verb_it_helps(capsys):
+    assert cli.main([]) == 0
+    assert "VERB" in capsys.readouterr().out
+
+
+WRONG = [
+    (["average"], "--output"),
+    (["average", "nowhere", "--output", "o.pt"], "nowhere: no such folder"),
+    (["average", "--output", "o.pt"], "give the folder of a run, or --inputs"),
+    (["average", "x", "--inputs", "y", "--output", "o.pt"], "one of them"),
+    (["average", "--inputs", "absent.pt", "--output", "o.pt"], "absent.pt: no such checkpoint"),
+    (["prepare", "--output", "o"], "give --source-lang and --target-lang, or --config"),
+    (["prepare", "--config", "synthetic", "--output", "o"], "--config needs --raw"),
+    (["prepare", "--config", "wmt99", "--raw", ".", "--output", "o"], "no config 'wmt99'"),
+    (["prepare", "-s", "en", "-t", "de", "--output", "o"], "no files for the train set; give --train"),
+    (["prepare", "-s", "en", "-t", "de", "--output", "o", "--workers", "0"], "at least 1"),
+    (["score", "--hypotheses", "absent", "--reference", "absent", "-t", "de"], "absent: cannot be read"),
+    (["translate", "nowhere", "--checkpoint", "x.pt", "--output", "o"], "x.pt: no such checkpoint"),
+    (["translate", "d", "--checkpoint", "x", "--output", "o", "--beam", "0"], "--beam 0"),
+    (["translate", "d", "--checkpoint", "x", "--output", "o", "--lenpen", "1", "--gnmt-lenpen", "1"], "not allowed"),
+    (["train", "synthetic", "--attention", "relu2", "--data", "d", "--save-dir", "s"], "no such variant"),
+    (["train", "wmt99", "--data", "d", "--save-dir", "s"], "no task 'wmt99'"),
+    (["train", "synthetic", "--data", "nowhere", "--save-dir", "s"], "not a data folder of `rela prepare`"),
+    (["reproduce", "wmt99"], "no task 'wmt99'"),
+    (["reproduce", "synthetic", "relu2"], "no such variant"),
+    (["reproduce", "synthetic", "rela_g", "bake"], "no stage 'bake'"),
+    (["reproduce", "multi30k_en_de", "rela_g", "prepare"], "needs --raw FOLDER"),
+    (["reproduce", "synthetic", "rela_g", "translate"], "run the stage average first"),
+    (["synthetic", "o", "--pairs", "0"], "--pairs 0"),
+    (["bake"], "invalid choice: 'bake'"),
+]
+
+
+@pytest.mark.parametrize("arguments, message", WRONG, ids=lambda a: " ".join(a) if isinstance(a, list) else None)
+def test_wrong_use(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = cli.main(arguments)
+    except SystemExit as error:  # argparse
+        code = error.code
+    error = capsys.readouterr().err.strip()
+    assert code == 2 and message in error.splitlines()[-1]
+    assert "Traceback" not in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_score_by_the_command_line(tmp_path):
+    (tmp_path / "hyp").write_text("das ist gu@@ t &quot; .\nja@@ wohl .\n")
+    (tmp_path / "ref").write_text('das ist gut".\njawohl.\n')
+    arguments = ["score", "--hypotheses", tmp_path / "hyp", "--reference", tmp_path / "ref", "-t", "de"]
+    result = run_rela(*arguments, "--output", tmp_path / "score.json")
+    assert result.returncode == 0, result.stderr
+    assert "sacreBLEU 100.00" in result.stdout and "tok:13a" in result.stdout
+    assert '"signature"' in (tmp_path / "score.json").read_text()

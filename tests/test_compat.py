@@ -1,0 +1,79 @@
+"""Importing the plugin where fairseq is missing, broken, or loses sentences."""
+
+import sys
+
+import numpy as np
+import pytest
+from conftest import ROOT, run
+from fairseq.data import data_utils
+
+from fairseq_rela import compat
+
+IMPORT = (sys.executable, "-W", "ignore", "-c", "import fairseq_rela")
+
+
+def fake_fairseq(folder, code):
+    package = folder / "fairseq"
+    package.mkdir()
+    (package / "__init__.py").write_text(code)
+    return {"PYTHONPATH": f"{folder}:{ROOT}"}
+
+
+@pytest.mark.parametrize(
+    "code, message",
+    [
+        ("raise ModuleNotFoundError(\"No module named 'fairseq'\", name='fairseq')", "fairseq, which is not installed"),
+        ("import no_such_module_at_all", "module no_such_module_at_all is missing: pip install no_such_module_at_all"),
+        ("raise ValueError('mutable default CommonConfig\\nfor field common')", "does not import on this Python"),
+        ("", "module fairseq.models is missing"),
+    ],
+)
+def test_a_missing_or_broken_fairseq_gives_one_clear_line(tmp_path, code, message):
+    result = run(*IMPORT, env=fake_fairseq(tmp_path, code))
+    assert result.returncode != 0
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: ") and message in last
+    assert "During handling" not in result.stderr
+
+
+def test_the_command_says_it_without_a_traceback(tmp_path):
+    env = fake_fairseq(tmp_path, "raise ValueError('mutable default')")
+    code = "import sys; sys.argv[0] = 'rela'; from fairseq_rela.cli import main; sys.exit(main())"
+    result = run(sys.executable, "-c", code, "attention", "x.pt", "--data", tmp_path, env=env)
+    assert result.returncode == 2
+    assert len(result.stderr.strip().splitlines()) == 1 and "does not import" in result.stderr
+
+
+def test_the_probe_sees_what_this_fairseq_does():
+    """Against a 30-sentence set batched as fairseq-generate does by default (B01)."""
+    sizes = np.full(30, 9)
+    batches = data_utils.batch_by_size(
+        np.arange(30), lambda i: 9, num_tokens_vec=sizes, max_tokens=4000, required_batch_size_multiple=8
+    )
+    behaviour = compat.probe_fairseq()
+    assert behaviour.drops_last_batch == (sum(map(len, batches)) < 30)
+    from fairseq.models.transformer import TransformerConfig
+    from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+
+    config = TransformerConfig()
+    config.encoder, config.quant_noise = config.encoder, config.quant_noise
+    if isinstance(config.encoder, type):  # the forks for newer Pythons hold classes where instances belong
+        config.encoder, config.quant_noise = config.encoder(), config.quant_noise()
+    layer = TransformerEncoderLayerBase(config)
+    assert behaviour.fuses_encoder == hasattr(layer, "in_proj_weight")
+
+
+def test_a_fairseq_that_drops_the_last_batch_is_named(caplog):
+    with caplog.at_level("WARNING"):
+        compat.warn_about(compat.FairseqBehaviour(True, False, True))
+    assert len(caplog.records) == 1
+    assert "--task translation_rela" in caplog.text and "--required-batch-size-multiple 1" in caplog.text
+    caplog.clear()
+    compat.warn_about(compat.FairseqBehaviour(False, True, False))
+    assert caplog.text == ""
+
+
+def test_the_warning_is_given_on_import():
+    result = run(*IMPORT)
+    assert result.returncode == 0
+    assert ("drops the last batch" in result.stderr) == compat.probe_fairseq().drops_last_batch

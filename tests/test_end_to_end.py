@@ -1,0 +1,378 @@
+"""fairseq's own commands with the plugin, and the whole chain, as a person would run them, from another folder."""
+
+import json
+import re
+import shutil
+import sys
+
+import pytest
+import torch
+from conftest import ROOT, run, run_fairseq, run_rela, train_arguments
+from test_checkpoints import Hostile
+
+from fairseq_rela import checkpoints
+from fairseq_rela.compat import probe_fairseq
+from fairseq_rela.config import task_names
+from fairseq_rela.data.lines import read_lines
+from fairseq_rela.evaluation import read_hypotheses
+
+pytestmark = pytest.mark.slow
+
+USER_DIR = ("--user-dir", ROOT / "fairseq_rela")
+PLUGIN_TASK = (*USER_DIR, "--task", "translation_rela")
+
+
+def ok(result):
+    assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
+    return result
+
+
+def one_line(result, *words, code=2):
+    """It failed with one line on standard error that has these words."""
+    lines = result.stderr.strip().splitlines()
+    assert result.returncode == code and len(lines) == 1, result.stderr[-2000:]
+    assert all(word in lines[0] for word in words), lines[0]
+
+
+@pytest.fixture(scope="module")
+def averaged(trained):
+    ok(run_rela("average", trained, "--last", 3, "--output", trained / "average.pt"))
+    return trained / "average.pt"
+
+
+def test_average_says_what_it_took(trained, averaged):
+    record = json.loads(averaged.with_suffix(".json").read_text())
+    assert [c["updates"] for c in record["checkpoints"]] == [8, 6, 4]
+    models = [checkpoints.load(trained / c["file"])["model"] for c in record["checkpoints"]]
+    got = checkpoints.load(averaged)["model"]
+    for key, value in got.items():
+        torch.testing.assert_close(value, sum(m[key] for m in models) / 3)
+
+
+def generate(data, checkpoint, output, *options, cwd, task=PLUGIN_TASK):
+    arguments = [data, *task, "--path", checkpoint, "--results-path", output, "--max-tokens", 2000, *options]
+    return run_fairseq("generate", *arguments, cwd=cwd)
+
+
+def test_generate_loses_no_line(data, trained, tmp_path):
+    """B01: 300 sentences with fairseq's default of batches in multiples of 8."""
+    ok(generate(data, trained / "checkpoint_last.pt", tmp_path, "--beam", 2, cwd=tmp_path))
+    assert len(read_hypotheses(tmp_path / "generate-test.txt", 300)) == 300
+    ok(generate(data, trained / "checkpoint_last.pt", tmp_path, "--beam", 2, "--batch-size", 7, cwd=tmp_path))
+    assert len(read_hypotheses(tmp_path / "generate-test.txt", 300)) == 300
+
+
+def test_generate_with_fairseqs_task_warns_where_it_loses_lines(data, trained, tmp_path):
+    """The task of the command decides, not that of training."""
+    task = (*USER_DIR, "--task", "translation")
+    result = ok(generate(data, trained / "checkpoint_last.pt", tmp_path, "--batch-size", 7, cwd=tmp_path, task=task))
+    ids = {line.split("\t")[0] for line in read_lines(tmp_path / "generate-test.txt") if line.startswith("H-")}
+    assert ("drops the last batch" in result.stderr) == probe_fairseq().drops_last_batch
+    assert (len(ids) < 300) == probe_fairseq().drops_last_batch
+
+
+def test_the_gnmt_penalty_on_the_command_line(data, trained, tmp_path):
+    """Scores in the output are base 2: sum log2 p / ((5 + L) / 6)^0.6."""
+    ok(generate(data, trained / "checkpoint_last.pt", tmp_path, "--gnmt-lenpen", 0.6, "--beam", 3, cwd=tmp_path))
+    scores, positions = {}, {}
+    for line in read_lines(tmp_path / "generate-test.txt"):
+        columns = line.split("\t")
+        if line.startswith("H-"):
+            scores[columns[0][2:]] = float(columns[1])
+        elif line.startswith("P-"):
+            positions[columns[0][2:]] = [float(p) for p in columns[1].split()]
+    assert len(scores) == 300
+    for index, score in scores.items():
+        p = positions[index]
+        assert score == pytest.approx(sum(p) / ((5 + len(p)) / 6) ** 0.6, abs=1e-3 * len(p))
+
+
+def test_interactive_with_raw_text(corpus, data, trained, tmp_path):
+    """Tokenised and segmented as the training data was, with every piece known."""
+    lines = list(read_lines(corpus / "test.xa"))[:3]
+    (tmp_path / "in").write_text("".join(line + "\n" for line in lines))
+    result = ok(
+        run_fairseq(
+            "interactive",
+            *(data, *PLUGIN_TASK, "--path", trained / "checkpoint_last.pt", "--input", tmp_path / "in", "--beam", 1),
+            *("--tokenizer", "rela_moses", "--bpe", "rela_bpe", "--bpe-codes", data / "bpecodes"),
+            *("--bpe-vocabulary", data / "vocab.xa", "--source-lang", "xa", "--target-lang", "xb"),
+            cwd=tmp_path,
+        )
+    )
+    sources = [line.split("\t")[1] for line in result.stdout.splitlines() if line.startswith("S-")]
+    assert sources == list(read_lines(data / "bpe" / "test.xa"))[:3]
+    assert sum(line.startswith("D-") for line in result.stdout.splitlines()) == 3
+
+
+def test_validate(data, trained, tmp_path):
+    arguments = [data, *PLUGIN_TASK, "--path", trained / "checkpoint_last.pt", "--valid-subset", "valid"]
+    result = ok(run_fairseq("validate", *arguments, "--max-tokens", 1000, cwd=tmp_path))
+    assert re.search(r"valid on 'valid' subset \| loss \d", result.stdout + result.stderr)
+
+
+def test_a_forgotten_user_dir(data, trained, tmp_path):
+    """B33: fairseq's words for it, which README's table of troubles explains."""
+    arguments = [data, "--task", "translation", "--path", trained / "checkpoint_last.pt"]
+    result = run_fairseq("generate", *arguments, cwd=tmp_path)
+    assert result.returncode != 0
+    last = result.stderr.strip().splitlines()[-1]
+    assert "Replacement index" in last or "KeyError" in last or "_name" in last
+    assert "Replacement index" in (ROOT / "README.md").read_text()
+
+
+def test_the_hub_interface(corpus, data, averaged, tmp_path):
+    code = f"""
+import fairseq_rela
+from fairseq_rela.models.transformer_rela import TransformerRelaModel
+model = TransformerRelaModel.from_pretrained(
+    {str(averaged.parent)!r}, "average.pt", {str(data)!r}, tokenizer="rela_moses", source_lang="xa", target_lang="xb",
+    bpe="rela_bpe", bpe_codes={str(data / "bpecodes")!r}, bpe_vocabulary={str(data / "vocab.xa")!r}, gnmt_lenpen=0.6,
+)
+lines = [line.rstrip("\\n") for line in open({str(corpus / "test.xa")!r})][:5]
+pieces = [model.src_dict.string(model.encode(line)) for line in lines]
+for piece, text in zip(pieces, model.translate(lines, beam=4, max_len_a=1, max_len_b=50)):
+    print(piece, text, sep="\\t")
+"""
+    result = ok(run(sys.executable, "-W", "ignore", "-c", code, cwd=tmp_path))
+    rows = [line.split("\t") for line in result.stdout.splitlines() if "\t" in line]
+    assert [row[0] for row in rows] == list(read_lines(data / "bpe" / "test.xa"))[:5]
+    ok(run_rela("translate", data, "--checkpoint", averaged, "--output", tmp_path / "out"))
+    assert [row[1] for row in rows] == list(read_lines(tmp_path / "out.txt"))[:5]
+
+
+def test_translate_a_test_set_and_the_same_as_a_text_file(corpus, data, averaged, tmp_path):
+    """One line for each line, in order; also empty ones."""
+    ok(run_rela("translate", data, "--checkpoint", averaged, "--output", tmp_path / "set", cwd=tmp_path))
+    text = (corpus / "test.xa").read_text()
+    (tmp_path / "in put.txt").write_text("\n" + text)
+    result = run_rela(
+        *("translate", data, "--checkpoint", averaged, "--output", tmp_path / "text"),
+        *("--input", tmp_path / "in put.txt"),
+        cwd=tmp_path,
+    )
+    assert "301 sentences" in ok(result).stdout
+    for suffix in ("bpe", "tok", "txt"):
+        of_set, of_text = (list(read_lines(tmp_path / f"{name}.{suffix}")) for name in ("set", "text"))
+        assert len(of_set) == 300 and len(of_text) == 301 and of_text[1:] == of_set
+    scores = run_rela(
+        *("score", "--hypotheses", tmp_path / "set.bpe", "--reference", corpus / "test.xb", "-t", "xb"),
+        *("--tokenised-reference", data / "text" / "test.xb"),
+    )
+    assert "sacreBLEU " in ok(scores).stdout and "tokenised BLEU " in scores.stdout
+
+
+def test_a_line_that_is_too_long_is_named(data, averaged, tmp_path):
+    """B08."""
+    (tmp_path / "in").write_text("a b.\n" + "damok " * 1100 + "\n")
+    result = run_rela("translate", data, "--checkpoint", averaged, "--output", tmp_path / "o", "--input", tmp_path / "in")
+    one_line(result, "in, line 2:", "shorten or split")
+    assert not (tmp_path / "o.txt").exists()
+
+
+COUNT_CALLS = """
+import sys
+sys.argv[0] = "count"
+import torch, fairseq_rela
+from fairseq.modules import MultiheadAttention
+from fairseq_rela.attention import VariantAttention
+from fairseq_rela.analysis.capture import load_model
+from pathlib import Path
+calls = {"variant": 0, "fused": 0, "encoder layers": 0}
+functional = torch.nn.functional.multi_head_attention_forward
+fused = getattr(torch, "_transformer_encoder_layer_fwd", None)
+def count(name, function):
+    def counted(*args, **kwargs):
+        calls[name] += 1
+        return function(*args, **kwargs)
+    return counted
+torch.nn.functional.multi_head_attention_forward = count("fused", functional)
+torch._transformer_encoder_layer_fwd = count("fused", fused)
+VariantAttention.forward = count("variant", VariantAttention.forward)
+model, task = load_model(Path(sys.argv[1]), Path(sys.argv[2]))
+model.encoder.layers[0].register_forward_hook(lambda *_: calls.__setitem__("encoder layers", calls["encoder layers"] + 1))
+task.load_dataset("test")
+batch = next(task.get_batch_iterator(task.dataset("test"), max_sentences=5, max_positions=(1024, 1024)).next_epoch_itr())
+class Args: beam = 2; max_len_a = 0; max_len_b = 6; lenpen = 1
+with torch.no_grad():
+    hypotheses = task.build_generator([model], Args()).generate([model], batch)
+steps = max(len(h["tokens"]) for hs in hypotheses for h in hs)
+print(calls["variant"], calls["fused"], calls["encoder layers"], steps)
+"""
+
+
+@pytest.mark.parametrize("attention", ["rela_g", "entmax15", "softmax"])
+def test_what_was_trained_is_what_decodes_in_a_new_process(attention, data, tmp_path):
+    """B02, B03: calls are counted, in decoding, after loading from a file."""
+    flags = ["--attention", attention, "--max-update", 1, "--disable-validation"]
+    ok(run_fairseq("train", *train_arguments(data, tmp_path), *flags, cwd=tmp_path))
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    assert checkpoints.load(checkpoint)["cfg"]["model"]["attention"] == attention
+    result = ok(run(sys.executable, "-W", "ignore", "-c", COUNT_CALLS, checkpoint, data, cwd=tmp_path))
+    variant, fused, encoder, steps = map(int, result.stdout.split()[-4:])
+    assert encoder == 1 and steps >= 2
+    if attention == "softmax":
+        assert variant == 0 and fused == 2  # the encoder's two layers; the decoder steps by fairseq's own lines
+    else:
+        assert fused == 0 and variant == 2 + 2 * 2 * steps  # encoder, and both attentions of each decoder step
+
+
+def test_a_softmax_transformer_starts_a_rela_model(data, tmp_path):
+    softmax, rela = tmp_path / "softmax", tmp_path / "rela"
+    small = ["--encoder-layers", 2, "--decoder-layers", 2, "--max-update", 2, "--disable-validation"]
+    for side in ("encoder", "decoder"):
+        small += [f"--{side}-embed-dim", 128, f"--{side}-ffn-embed-dim", 256, f"--{side}-attention-heads", 4]
+    ok(run_fairseq("train", *train_arguments(data, softmax, "transformer"), *small, cwd=tmp_path))
+    flags = ["--finetune-from-model", softmax / "checkpoint_last.pt", "--max-update", 1, "--lr", "1e-30"]
+    result = ok(run_fairseq("train", *train_arguments(data, rela), *flags, "--disable-validation", cwd=tmp_path))
+    fresh = [line for line in (result.stdout + result.stderr).splitlines() if "start fresh" in line]
+    assert len(fresh) == 1 and "encoder.layers.0.self_attn.attn_norm.gate" in fresh[0]
+    before, after = (checkpoints.load(f / "checkpoint_last.pt")["model"] for f in (softmax, rela))
+    assert set(after) - set(before) == {key for key in after if "attn_norm" in key}
+    assert all(torch.equal(after[key], value) for key, value in before.items() if value.is_floating_point())
+
+
+def hydra(task, data, save_dir, *overrides, cwd):
+    return run_fairseq(
+        "hydra_train",
+        *("--config-dir", ROOT / "configs", "--config-name", task, f"task.data={data}"),
+        *(f"checkpoint.save_dir={save_dir}", "optimization.max_update=1", "common.log_interval=1", *overrides),
+        cwd=cwd,
+    )
+
+
+@pytest.mark.parametrize("task", task_names())
+def test_every_task_trains_from_another_folder(task, data, tmp_path):
+    """B36, B37: the user dir is found, paths hold, and nothing is written where one stands."""
+    ok(hydra(task, data, tmp_path / "run", "size=tiny", cwd=tmp_path))
+    state = checkpoints.load(tmp_path / "run" / "checkpoint_last.pt")
+    assert checkpoints.updates_of(state) == 1
+    assert state["cfg"]["model"]["_name"] == "transformer_rela_tiny" and state["cfg"]["model"]["attention"] == "rela_g"
+    assert state["cfg"]["generation"]["beam"] == 4 and state["cfg"]["task"]["gnmt_lenpen"] == 0.6
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_sweep(data, tmp_path):
+    save_dir = f"{tmp_path}/${{model.attention}}"
+    ok(hydra("synthetic", data, save_dir, "attention=softmax,rela_g", "model.encoder_layers=1", "-m", cwd=tmp_path))
+    for attention in ("softmax", "rela_g"):
+        state = checkpoints.load(tmp_path / attention / "checkpoint_last.pt")
+        assert state["cfg"]["model"]["attention"] == attention
+        assert not any(key.startswith("encoder.layers.1") for key in state["model"])  # flat keys are honoured
+        assert any("attn_norm" in key for key in state["model"]) == (attention == "rela_g")
+
+
+@pytest.mark.parametrize(
+    "override, words",
+    [
+        ("optimizer.adam_betas=[0.9,0.98]", None),  # B38: the form that works without quotes
+        ("optimization.update_freq=[2]", None),
+        ("model.attention=relu2", "--attention relu2: no such variant"),
+        ("model.encoder_attention_heads=3", "--encoder-attention-heads 3 does not divide"),
+        ("model.encoder_layer=3", "encoder_layer"),
+    ],
+)
+def test_overrides(override, words, data, tmp_path):
+    result = hydra("synthetic", data, tmp_path / "run", override, cwd=tmp_path)
+    if words is None:
+        ok(result)
+    else:
+        assert result.returncode != 0 and words in result.stderr
+        assert "Traceback" not in result.stderr or "encoder_layer=" in override
+
+
+def test_flags_reach_fairseq_train(data, tmp_path):
+    """B05: encoder layers by flag; a preset's size; nonsense refused in one line with exit code 2."""
+
+    def parameters(*flags):
+        result = run_fairseq("train", *train_arguments(data, tmp_path), "--max-update", 1, "--no-save", *flags)
+        found = re.search(r"num. shared model params: ([\d,]+)", result.stdout + result.stderr)
+        return int(found.group(1).replace(",", ""))
+
+    layer = 4 * 128**2 + 4 * 128 + 2 * 128 + 2 * 128 * 256 + 256 + 128 + 4 * 128
+    quiet = "--disable-validation"
+    assert parameters(quiet) - parameters(quiet, "--encoder-layers", 1) == layer
+    result = run_fairseq("train", *train_arguments(data, tmp_path), "--attention", "relu2")
+    assert result.returncode == 2 and "Traceback" not in result.stderr
+    assert [line for line in result.stderr.splitlines() if "fairseq_rela: error: --attention relu2" in line]
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    """A folder of checkpoints that would run code when unpickled, and the file that code would make."""
+    folder, mark = tmp_path / "hostile", tmp_path / "ran"
+    folder.mkdir()
+    torch.save({"model": {}, "args": None, "cfg": {}, "extra": Hostile(mark)}, folder / "checkpoint_last.pt")
+    yield folder
+    assert not mark.exists()
+
+
+def test_a_hostile_checkpoint_is_refused_everywhere(hostile, data, tmp_path):
+    evil = hostile / "checkpoint_last.pt"
+    one_line(run_rela("attention", evil, "--data", data), "refused")
+    one_line(run_rela("average", hostile, "--last", 1, "--output", tmp_path / "a.pt"), "refused")
+    result = run_rela("translate", data, "--checkpoint", evil, "--output", tmp_path / "o")
+    assert result.returncode == 2 and "Traceback" not in result.stderr
+    assert generate(data, evil, tmp_path, cwd=tmp_path).returncode != 0
+    assert run_fairseq("train", *train_arguments(data, hostile), "--max-update", 1).returncode != 0
+    override = f"checkpoint.finetune_from_model={evil}"
+    one_line(run_rela("train", "synthetic", "--data", data, "--save-dir", tmp_path / "r", override), "refused")
+
+
+def test_restarts(data, tmp_path):
+    """B22: a restore file that is not there, a torn last checkpoint, settings that changed, a foreign folder."""
+    run_dir, quick = tmp_path / "run", ["checkpoint.save_interval_updates=2", "dataset.disable_validation=true"]
+    train = ["train", "synthetic", "--data", data, "--save-dir", run_dir]
+    missing = "checkpoint.restore_file=nothere.pt"
+    one_line(run_rela(*train, missing, cwd=tmp_path), "nothere.pt: no such checkpoint")
+    shutil.rmtree(run_dir, ignore_errors=True)
+
+    ok(run_rela(*train, "optimization.max_update=4", *quick))
+    assert "already trained" in ok(run_rela(*train, "optimization.max_update=4", *quick)).stdout
+    one_line(run_rela(*train, "optimization.max_update=5", *quick), "other data or settings")
+
+    # as if it had been killed while it wrote checkpoint_last.pt
+    (run_dir / "train.json").unlink()
+    last = run_dir / "checkpoint_last.pt"
+    last.write_bytes(last.read_bytes()[:1000])
+    for path in run_dir.glob("checkpoint*_4.pt"):
+        path.unlink()
+    for path in run_dir.glob("checkpoint[0-9]*.pt"):
+        if checkpoints.updates_of(checkpoints.load(path)) >= 4:
+            path.unlink()
+    result = ok(run_rela(*train, "optimization.max_update=4", *quick))
+    assert re.search(r"torn or missing; going on from checkpoint\S+ at update [23]", result.stdout)
+    assert checkpoints.find(run_dir)[0].updates == 4
+
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    shutil.copy(last, foreign / "checkpoint_last.pt")
+    result = run_rela("train", "synthetic", "--data", data, "--save-dir", foreign)
+    one_line(result, "did not make")
+
+
+def test_the_whole_chain_and_again(tmp_path):
+    """scripts/reproduce.sh synthetic sparsemax, with few updates; a second run reuses all of it."""
+    command = ["reproduce", "synthetic", "sparsemax", "--root", tmp_path / "my experiments", "--workers", 2]
+    command += ["--override", "optimization.max_update=250"]
+    first = ok(run_rela(*command, cwd=tmp_path))
+    assert [p.name for p in tmp_path.iterdir()] == ["my experiments"]
+    run_dir = tmp_path / "my experiments" / "synthetic" / "sparsemax"
+    scores = json.loads((run_dir / "score.json").read_text())
+    assert scores["sentences"] == 300 and "version" in scores["signature"]
+    assert re.search(r"sacreBLEU +\d+\.\d\d", first.stdout)
+    attention = json.loads((run_dir / "attention.json").read_text())
+    assert {site: entry["variants"] for site, entry in attention["sites"].items()} == {
+        site: ["sparsemax"] for site in ("encoder", "decoder", "cross")
+    }
+    assert all(0 < entry["sparsity"] < 1 and entry["null_rate"] == 0 for entry in attention["sites"].values())
+    average = json.loads((run_dir / "average.json").read_text())
+    assert [c["updates"] for c in average["checkpoints"]] == [250, 200, 150, 100, 50]
+    assert average["missing_updates"] == []
+
+    stamps = {path: path.stat().st_mtime_ns for path in run_dir.rglob("*") if path.name != "score.json"}
+    second = ok(run_rela(*command, cwd=tmp_path))
+    for words in ("already prepared", "already trained", "already averaged", "already translated"):
+        assert words in second.stdout
+    assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
+    assert second.stdout.splitlines()[-9:] == first.stdout.splitlines()[-9:]

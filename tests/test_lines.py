@@ -1,0 +1,88 @@
+"""Lines end at LF and nowhere else; outputs appear whole or not at all."""
+
+import gzip
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairseq_rela.data.lines import count_lines, read_json, read_lines, read_parallel, write_json, write_whole
+from fairseq_rela.errors import InputError
+
+BREAKS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\x00"
+
+
+@given(st.lists(st.text(st.characters(blacklist_characters="\n", blacklist_categories=("Cs",)))))
+def test_only_lf_ends_a_line(tmp_path_factory, lines):
+    path = tmp_path_factory.mktemp("lines") / "text"
+    path.write_bytes("".join(line + "\n" for line in lines).encode())
+    assert list(read_lines(path)) == lines and count_lines(path) == len(lines)
+
+
+def test_breaks_of_every_kind_shift_nothing(tmp_path):
+    """B04: CR in line 3 of one side and line 4 of the other of a 300-line corpus."""
+    source, target = tmp_path / "s", tmp_path / "t.gz"
+    left = [f"s{i}" + (BREAKS + "x" if i == 2 else "") for i in range(300)]
+    right = [f"t{i}" + (BREAKS + "x" if i == 3 else "") for i in range(300)]
+    source.write_bytes("\n".join(left).encode())  # no LF at the end
+    target.write_bytes(gzip.compress(("\n".join(right) + "\n").encode()))
+    pairs = list(read_parallel(source, target))
+    assert len(pairs) == 300
+    assert all(a.startswith(f"s{i}") and b.startswith(f"t{i}") for i, (a, b) in enumerate(pairs))
+
+
+def test_unequal_counts_stop(tmp_path):
+    (tmp_path / "s").write_text("1\n2\n3\n")
+    (tmp_path / "t").write_text("1\n2\n")
+    for order in (("s", "t"), ("t", "s")):
+        with pytest.raises(InputError, match=r"t has 2 lines, .*s has 3"):
+            list(read_parallel(*(tmp_path / name for name in order)))
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("a", b"fine\nb\xe4d\n", "line 2: not UTF-8"),
+        ("a", b"\xed\xa0\x80\n", "line 1: not UTF-8"),  # a lone surrogate
+        ("a.gz", gzip.compress(b"text\n" * 1000)[:-20], "damaged or truncated"),
+        ("a.gz", b"<html>not found</html>", "damaged or truncated"),
+        ("a.gz", b"", None),
+    ],
+)
+def test_bad_files_are_named(tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_bytes(content)
+    if message is None:
+        assert list(read_lines(path)) == []
+        return
+    with pytest.raises(InputError, match=message) as error:
+        list(read_lines(path))
+    assert str(path) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(InputError, match="absent: cannot be read"):
+        list(read_lines(tmp_path / "absent"))
+
+
+def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "out"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), write_whole(path) as file:
+        file.write("half")
+        raise RuntimeError
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_what_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"), write_whole(tmp_path / "file" / "out"):
+        pass
+
+
+def test_json(tmp_path):
+    write_json(tmp_path / "x.json", {"a": "ä"})
+    assert read_json(tmp_path / "x.json") == {"a": "ä"}
+    (tmp_path / "x.json").write_text("{")
+    with pytest.raises(InputError, match="not valid JSON"):
+        read_json(tmp_path / "x.json")

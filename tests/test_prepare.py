@@ -1,0 +1,238 @@
+"""From raw text to a data folder: nothing lost, nothing shifted, nothing half done."""
+
+import gzip
+import json
+import random
+import shutil
+
+import pytest
+from conftest import run_rela
+
+from fairseq_rela.data import prepare as prepare_module
+from fairseq_rela.data.binarise import count_sentences
+from fairseq_rela.data.lines import read_lines, sha256
+from fairseq_rela.data.prepare import Corpus, Settings, load_record, prepare, segment_text
+from fairseq_rela.errors import InputError
+
+SPLITS = ("train", "valid", "test")
+
+
+def small(folder, languages=("en", "de"), train=60):
+    """A raw corpus of nonsense, as pairs of files; returns prefix by split."""
+    rng = random.Random(1)
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, n in zip(SPLITS, (train, 12, 13)):
+        for lang in languages:
+            lines = [" ".join(rng.choice(["ab", "bab", "cab", "dab"]) for _ in range(1 + i % 7)) + "." for i in range(n)]
+            (folder / f"{split}.{lang}").write_text("".join(line + "\n" for line in lines))
+    return {split: (folder / f"{split}.en", folder / f"{split}.de") for split in SPLITS}
+
+
+SETTINGS = Settings("en", "de", merges=10, vocabulary_threshold=1)
+
+
+def fake_binarise(folder, source_lang, target_lang, prefixes, workers):
+    """fairseq-preprocess takes seconds; the tests that need it run it."""
+    (folder / "preprocess.log").write_text("")
+    return {}
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(prepare_module, "binarise", fake_binarise)
+
+
+def test_every_count_agrees(data):
+    record = load_record(data)
+    for split in SPLITS:
+        kept = record["splits"][split]["kept"]
+        for lang in ("xa", "xb"):
+            assert count_sentences(data / f"{split}.xa-xb.{lang}") == kept
+            assert sum(1 for _ in read_lines(data / "bpe" / f"{split}.{lang}")) == kept
+    assert record["splits"]["test"]["read"] == record["splits"]["test"]["kept"] == 300
+    assert record["versions"]["sacremoses"] and record["settings"]["merges"] == 150
+
+
+def test_what_is_binarised_is_what_was_bpe_encoded(data):
+    from fairseq.data import Dictionary, data_utils
+
+    for lang in ("xa", "xb"):
+        dictionary = Dictionary.load(str(data / f"dict.{lang}.txt"))
+        dataset = data_utils.load_indexed_dataset(str(data / f"test.xa-xb.{lang}"), dictionary)
+        lines = list(read_lines(data / "bpe" / f"test.{lang}"))
+        got = [dictionary.string(dataset[i]) for i in range(len(dataset))]
+        assert [line.split() for line in got] == [line.split() for line in lines]
+
+
+def test_raw_dev_and_test_sets_are_untouched(corpus, data):
+    for split in ("valid", "test"):
+        for lang in ("xa", "xb"):
+            assert (data / "raw" / f"{split}.{lang}").read_bytes() == (corpus / f"{split}.{lang}").read_bytes()
+
+
+def test_text_typed_in_is_treated_as_the_training_text(corpus, data):
+    lines = list(read_lines(corpus / "test.xa"))
+    assert list(segment_text(lines, data)) == list(read_lines(data / "bpe" / "test.xa"))
+
+
+def test_a_second_run_reuses_and_a_changed_one_refuses(quick, tmp_path, capsys):
+    files = small(tmp_path / "raw")
+    output = tmp_path / "data"
+    first = prepare(Corpus(files), SETTINGS, output, workers=1)
+    assert prepare(Corpus(files), SETTINGS, output, workers=1) == first
+    assert "already prepared" in capsys.readouterr().out
+    with pytest.raises(InputError, match="other files or settings"):
+        prepare(Corpus(files), Settings("en", "de", merges=11, vocabulary_threshold=1), output)
+    with open(files["train"][0], "a") as file:
+        file.write("more.\n")
+    with open(files["train"][1], "a") as file:
+        file.write("mehr.\n")
+    with pytest.raises(InputError, match="other files or settings"):
+        prepare(Corpus(files), SETTINGS, output)
+
+
+def test_a_result_that_was_damaged_is_noticed(quick, tmp_path):
+    files, output = small(tmp_path / "raw"), tmp_path / "data"
+    prepare(Corpus(files), SETTINGS, output, workers=1)
+    (output / "bpecodes").write_text("#version: 0.2\n")
+    with pytest.raises(InputError, match="bpecodes is missing or has changed"):
+        prepare(Corpus(files), SETTINGS, output)
+
+
+def test_the_same_bytes_with_any_number_of_workers_and_packed_or_not(quick, tmp_path):
+    files = small(tmp_path / "raw", train=2500)
+    packed = {}
+    for split, pair in files.items():
+        packed[split] = tuple(path.with_name(path.name + ".gz") for path in pair)
+        for path, gz in zip(pair, packed[split]):
+            gz.write_bytes(gzip.compress(path.read_bytes()))
+    records = [
+        prepare(Corpus(given), SETTINGS, tmp_path / f"data{i}", workers)
+        for i, (given, workers) in enumerate(((files, 1), (files, 3), (packed, 2)))
+    ]
+    assert records[0]["outputs"] == records[1]["outputs"] == records[2]["outputs"]
+    assert len(records[0]["outputs"]) == 3 + 6 + 6 + 4
+
+
+def test_cleaning_counts_what_each_rule_removed(quick, tmp_path):
+    files = small(tmp_path / "raw")
+    extra = [("", "leer"), ("one two three four", "x"), ("a " * 30, "b " * 30), ("\x0b \u2028", "\r"), ("ok", "gut")]
+    for side in (0, 1):
+        with open(files["train"][side], "a", newline="") as file:
+            file.writelines(pair[side] + "\n" for pair in extra)
+        for split in ("valid", "test"):
+            with open(files[split][side], "a") as file:
+                file.write("\n" if side else "a line without translation\n")
+    settings = Settings("en", "de", max_tokens=20, max_ratio=3, merges=5, vocabulary_threshold=1)
+    record = prepare(Corpus(files), settings, tmp_path / "data", workers=1)
+    train = record["splits"]["train"]
+    # the nonsense has one sentence in seven of two tokens a side, none unequal
+    assert train["removed"] == {"empty": 2, "long": 1, "ratio": 1}
+    assert train["read"] == 65 and train["kept"] == 61
+    # dev and test are never cleaned
+    assert record["splits"]["valid"]["kept"] == 13 and record["splits"]["test"]["kept"] == 14
+
+
+def test_breaks_inside_lines_shift_nothing(quick, tmp_path):
+    """B04, through the whole text pipeline."""
+    files = small(tmp_path / "raw", train=300)
+    for side, at in ((0, 2), (1, 3)):
+        lines = files["train"][side].read_text().split("\n")[:-1]
+        lines = [f"n{i} " + line for i, line in enumerate(lines)]
+        lines[at] = "\r".join(lines[at].split(" ")) + "\x85\u2028\x0b\x1c end\r"
+        files["train"][side].write_bytes("".join(line + "\n" for line in lines).encode())
+    settings = Settings("en", "de", max_ratio=100, merges=10, vocabulary_threshold=1)
+    record = prepare(Corpus(files), settings, tmp_path / "data", workers=2)
+    assert record["splits"]["train"]["kept"] == 300
+    for lang in ("en", "de"):
+        lines = (tmp_path / "data" / "text" / f"train.{lang}").read_bytes().decode().split("\n")
+        assert [line.split()[0] for line in lines[:-1]] == [f"n{i}" for i in range(300)]
+
+
+def test_special_symbols_and_bpe_marks_in_the_text(quick, tmp_path):
+    files = small(tmp_path / "raw")
+    wild = "<unk> a@@ @@b &amp; ||| </s> @@\t<pad> \u00a0 x"
+    for side in (0, 1):
+        with open(files["train"][side], "a") as file:
+            file.writelines([wild + "\n"] * 5)
+    for tokeniser in ("moses", "none"):
+        settings = Settings("en", "de", tokeniser=tokeniser, merges=10, vocabulary_threshold=1)
+        prepare(Corpus(files), settings, tmp_path / tokeniser, workers=1)
+        for path in (tmp_path / tokeniser / "text").iterdir():
+            words = set(path.read_text().split())
+            assert not words & {"<unk>", "</s>", "<pad>", "<s>"} and not any("@@" in w for w in words)
+
+
+@pytest.mark.parametrize(
+    "spoil, message",
+    [
+        (lambda f: f["train"][1].write_text("one line\n"), r"train.de has 1 lines, .*train.en has 60"),
+        (lambda f: f["valid"][0].write_bytes(b"\xff\n" * 12), "line 1: not UTF-8"),
+        (lambda f: f["test"][0].unlink(), "test.en: no such file"),
+        (lambda f: f["train"][0].write_text("\n" * 60), "no pair is left of the 60"),
+        (lambda f: f["test"][0].write_text(" ".join("abcd" * 1100) + "\n" * 13), "test.en, line 1: .* pieces"),
+    ],
+)
+def test_bad_input_is_named_and_leaves_nothing(quick, tmp_path, spoil, message):
+    files = small(tmp_path / "raw")
+    spoil(files)
+    with pytest.raises(InputError, match=message):
+        prepare(Corpus(files), SETTINGS, tmp_path / "out" / "data", workers=1)
+    left = list((tmp_path / "out").iterdir()) if (tmp_path / "out").exists() else []
+    assert left == []
+
+
+def test_expected_numbers_of_pairs_are_checked(quick, tmp_path):
+    files = small(tmp_path / "raw")
+    with pytest.raises(InputError, match="60 pairs, 61 are expected"):
+        prepare(Corpus(files, {"train": 61}), SETTINGS, tmp_path / "data", workers=1)
+
+
+def test_a_folder_of_somebody_else_is_left_alone(quick, tmp_path):
+    files = small(tmp_path / "raw")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "thesis.tex").write_text("x")
+    with pytest.raises(InputError, match="was not made by `rela prepare`"):
+        prepare(Corpus(files), SETTINGS, tmp_path / "data")
+    assert [p.name for p in (tmp_path / "data").iterdir()] == ["thesis.tex"]
+
+
+def test_what_an_interrupted_run_left_is_replaced(quick, tmp_path):
+    files = small(tmp_path / "raw")
+    prepare(Corpus(files), SETTINGS, tmp_path / "data", workers=1)
+    checksums = load_record(tmp_path / "data")["outputs"]
+    partial = tmp_path / ".data.partial"
+    shutil.copytree(tmp_path / "data" / "text", partial / "text")
+    (partial / "text" / "train.en").write_text("torn")
+    shutil.rmtree(tmp_path / "data")
+    prepare(Corpus(files), SETTINGS, tmp_path / "data", workers=1)
+    assert load_record(tmp_path / "data")["outputs"] == checksums and not partial.exists()
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(source_lang="en", target_lang="en"), "both en"),
+        (dict(source_lang="../x", target_lang="en"), "--source-lang"),
+        (dict(source_lang="en", target_lang="de", tokeniser="spacy"), "--tokeniser spacy"),
+        (dict(source_lang="en", target_lang="de", merges=0), "--merges 0"),
+        (dict(source_lang="en", target_lang="de", max_ratio=0.5), "--max-ratio 0.5"),
+    ],
+)
+def test_settings_that_cannot_be(options, message):
+    with pytest.raises(InputError, match=message):
+        Settings(**options)
+
+
+def test_by_the_command_line(tmp_path):
+    small(tmp_path / "raw folder")
+    arguments = ["prepare", "-s", "en", "-t", "de", "--output", tmp_path / "my data", "--merges", 10]
+    arguments += ["--vocabulary-threshold", 1]
+    for split in SPLITS:
+        arguments += [f"--{split}", tmp_path / "raw folder" / split]
+    result = run_rela(*arguments, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "train: 60 of 60 pairs" in result.stdout and "fairseq-preprocess" in result.stdout
+    record = json.loads((tmp_path / "my data" / "prepare.json").read_text())
+    assert record["outputs"]["bpecodes"] == sha256(tmp_path / "my data" / "bpecodes")
+    assert "already prepared" in run_rela(*arguments, cwd=tmp_path).stdout

@@ -1,0 +1,51 @@
+"""The scripts refuse what they cannot use, and touch no environment that is not theirs."""
+
+import pytest
+from conftest import ROOT, run
+
+SCRIPTS = ["demo.sh", "test.sh", "reproduce.sh"]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_an_unsupported_python_is_refused(script, tmp_path):
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.1 && exit 0\nexit 1\n')
+    python.chmod(0o755)
+    result = run("bash", ROOT / "scripts" / script, env={"PYTHON": str(python), "VENV": str(tmp_path / "venv")})
+    assert result.returncode == 2
+    assert result.stderr.strip() == (
+        f"{script}: error: Python 3.9.1 is not supported: set PYTHON to a Python 3.11 or 3.12"
+    )
+    assert not (tmp_path / "venv").exists()
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_python_that_is_not_there_is_named(script, tmp_path):
+    result = run("bash", ROOT / "scripts" / script, env={"PYTHON": "no-python", "VENV": str(tmp_path / "venv")})
+    assert result.returncode == 2 and "PYTHON=no-python: no such program" in result.stderr
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_an_environment_of_somebody_else_is_left_alone(script, tmp_path):
+    venv = tmp_path / "venv"
+    venv.mkdir()
+    (venv / "pyvenv.cfg").write_text("theirs")
+    import sys
+
+    result = run("bash", ROOT / "scripts" / script, env={"PYTHON": sys.executable, "VENV": str(venv)})
+    assert result.returncode == 2 and "was not made by these scripts and is left alone" in result.stderr
+    assert [p.name for p in venv.iterdir()] == ["pyvenv.cfg"]
+
+
+def test_requirements_are_pinned_in_one_place():
+    pins = [
+        line
+        for name in ("requirements.txt", "requirements-fairseq.txt")
+        for line in (ROOT / name).read_text().splitlines()
+        if line and not line.startswith("#")
+    ]
+    assert all("==" in line for line in pins)
+    names = [line.split("==")[0] for line in pins]
+    assert len(set(names)) == len(names)
+    setup = (ROOT / "setup.py").read_text()
+    assert "==" not in setup.split("install_requires")[1].split("entry_points")[0]
