@@ -121,7 +121,7 @@ def _add_train(verbs) -> None:
     parser.add_argument("--attention", default="rela_g", help="a variant of Table 1")
     parser.add_argument("--data", type=Path, required=True, help="data folder of `rela prepare`")
     parser.add_argument("--save-dir", type=Path, required=True, help="folder for the checkpoints")
-    parser.add_argument("overrides", nargs="*", help="Hydra overrides, such as optimization.max_epoch=3")
+    _override_option(parser)
 
 
 def _train(options: argparse.Namespace) -> None:
@@ -132,7 +132,7 @@ def _train(options: argparse.Namespace) -> None:
     find_variant(options.attention)
     if options.task not in config.task_names():
         raise InputError(f"no task {options.task!r}; there are {', '.join(config.task_names())}")
-    train(options.task, options.attention, options.data, options.save_dir, options.overrides)
+    train(options.task, options.attention, options.data, options.save_dir, options.override)
 
 
 def _add_average(verbs) -> None:
@@ -222,9 +222,9 @@ def _add_attention(verbs) -> None:
 
 
 def _attention(options: argparse.Namespace) -> None:
-    from . import register
+    from .commands import load_plugin
 
-    register()
+    load_plugin()
     from .analysis.capture import summarise
     from .data.lines import write_json
     from .pipeline import describe_attention
@@ -245,9 +245,7 @@ def _add_reproduce(verbs) -> None:
     parser.add_argument("--raw", type=Path, help="the folder with the raw corpus; the synthetic one is generated")
     parser.add_argument("--root", type=Path, default=Path("experiments"), help="folder for data and runs")
     parser.add_argument("--workers", type=_positive, help="processes for the text (default: all cores)")
-    parser.add_argument(
-        "--override", action="append", default=[], help="a Hydra override, such as optimization.max_epoch=3"
-    )
+    _override_option(parser)
 
 
 def _reproduce(options: argparse.Namespace) -> None:
@@ -260,6 +258,16 @@ def _reproduce(options: argparse.Namespace) -> None:
     reproduce(experiment, stages)
     if "attention" in stages and "score" in stages:
         print("\n" + table([experiment]))
+
+
+def _override_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--override",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="of the Hydra configuration, such as optimization.max_epoch=3; may be repeated",
+    )
 
 
 def _positive(text: str) -> int:

@@ -1,5 +1,6 @@
 """Running fairseq's own commands: the exact command line is shown, its output kept, its failure reported."""
 
+import logging
 import os
 import shlex
 import subprocess
@@ -11,6 +12,19 @@ from typing import Callable, List, Sequence
 from .errors import InputError
 
 USER_DIR = Path(__file__).resolve().parent
+
+
+def load_plugin() -> None:
+    """Import fairseq and register the plugin, without what fairseq and the plugin say of their commands.
+
+    Raises:
+        ImportError: fairseq is missing or broken.
+    """
+    for name in ("fairseq", "fairseq_rela.compat"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    from . import register
+
+    register()
 
 
 def fairseq_command(module: str, arguments: Sequence[object]) -> List[str]:

@@ -126,7 +126,7 @@ def translate(
         run_fairseq("generate", arguments, log=log)
         generated = work / "results" / f"generate-{subset}.txt"
         hypotheses = read_hypotheses(generated, sentences)
-        speed = _read_speed(generated)
+        speed = _read_speed(log)
     detokenise = Detokeniser(languages[1], settings.tokeniser)
     tokens = [bpe.undo(line) for line in hypotheses]
     for suffix, lines in (("bpe", hypotheses), ("tok", tokens), ("txt", map(detokenise, tokens))):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from . import checkpoints, config
-from .commands import USER_DIR, run_fairseq
+from .commands import USER_DIR, load_plugin, run_fairseq
 from .data import synthetic
 from .data.lines import read_json, read_lines, sha256, write_json
 from .data.prepare import describe, load_record, prepare, settings_of
@@ -114,6 +114,7 @@ def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequ
             raise InputError(f"{save_dir} was trained with other data or settings; remove it or train elsewhere")
         print(f"{save_dir}: already trained")
         return
+    restore = _restore(save_dir, overrides)
     _refuse_foreign_run(save_dir, wanted)
     arguments: List[str] = [
         "--config-dir",
@@ -124,7 +125,7 @@ def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequ
         f"common.user_dir={_quoted(USER_DIR)}",
         f"task.data={_quoted(data)}",
         f"checkpoint.save_dir={_quoted(save_dir)}",
-        *_restore(save_dir, overrides),
+        *restore,
         *overrides,
     ]
     run_fairseq("hydra_train", arguments, log=save_dir / "train.log", echo_line=_worth_showing)
@@ -252,10 +253,9 @@ def describe_score(scores: Dict[str, Any]) -> str:
 
 
 def _attention(experiment: Experiment) -> None:
-    from . import register
+    load_plugin()
     from .analysis.capture import summarise
 
-    register()
     checkpoint = experiment.run / "average.pt"
     output = experiment.run / "attention.json"
     if output.is_file() and read_json(output).get("sha256") == sha256(checkpoint):

@@ -186,9 +186,7 @@ def test_cached_cross_attention_equals_parallel(name):
     want = m(query, memory, memory, key_padding_mask=pad)[0]
     state = {}
     for t in range(T):
-        got = m(
-            query[t : t + 1], memory, memory, key_padding_mask=pad, incremental_state=state, static_kv=True
-        )[0]
+        got = m(query[t : t + 1], memory, memory, key_padding_mask=pad, incremental_state=state, static_kv=True)[0]
         torch.testing.assert_close(got[0], want[t], **tolerance(name))
 
 

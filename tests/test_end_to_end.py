@@ -165,7 +165,9 @@ def test_translate_a_test_set_and_the_same_as_a_text_file(corpus, data, averaged
 def test_a_line_that_is_too_long_is_named(data, averaged, tmp_path):
     """B08."""
     (tmp_path / "in").write_text("a b.\n" + "damok " * 1100 + "\n")
-    result = run_rela("translate", data, "--checkpoint", averaged, "--output", tmp_path / "o", "--input", tmp_path / "in")
+    result = run_rela(
+        "translate", data, "--checkpoint", averaged, "--output", tmp_path / "o", "--input", tmp_path / "in"
+    )
     one_line(result, "in, line 2:", "shorten or split")
     assert not (tmp_path / "o.txt").exists()
 
@@ -190,9 +192,12 @@ torch.nn.functional.multi_head_attention_forward = count("fused", functional)
 torch._transformer_encoder_layer_fwd = count("fused", fused)
 VariantAttention.forward = count("variant", VariantAttention.forward)
 model, task = load_model(Path(sys.argv[1]), Path(sys.argv[2]))
-model.encoder.layers[0].register_forward_hook(lambda *_: calls.__setitem__("encoder layers", calls["encoder layers"] + 1))
+def count_layer(*_):
+    calls["encoder layers"] += 1
+model.encoder.layers[0].register_forward_hook(count_layer)
 task.load_dataset("test")
-batch = next(task.get_batch_iterator(task.dataset("test"), max_sentences=5, max_positions=(1024, 1024)).next_epoch_itr())
+batches = task.get_batch_iterator(task.dataset("test"), max_sentences=5, max_positions=(1024, 1024))
+batch = next(batches.next_epoch_itr())
 class Args: beam = 2; max_len_a = 0; max_len_b = 6; lenpen = 1
 with torch.no_grad():
     hypotheses = task.build_generator([model], Args()).generate([model], batch)
@@ -315,46 +320,49 @@ def test_a_hostile_checkpoint_is_refused_everywhere(hostile, data, tmp_path):
     assert result.returncode == 2 and "Traceback" not in result.stderr
     assert generate(data, evil, tmp_path, cwd=tmp_path).returncode != 0
     assert run_fairseq("train", *train_arguments(data, hostile), "--max-update", 1).returncode != 0
-    override = f"checkpoint.finetune_from_model={evil}"
-    one_line(run_rela("train", "synthetic", "--data", data, "--save-dir", tmp_path / "r", override), "refused")
+    override = ("--override", f"checkpoint.finetune_from_model={evil}")
+    one_line(run_rela("train", "synthetic", "--data", data, "--save-dir", tmp_path / "r", *override), "refused")
 
 
 def test_restarts(data, tmp_path):
     """B22: a restore file that is not there, a torn last checkpoint, settings that changed, a foreign folder."""
-    run_dir, quick = tmp_path / "run", ["checkpoint.save_interval_updates=2", "dataset.disable_validation=true"]
-    train = ["train", "synthetic", "--data", data, "--save-dir", run_dir]
-    missing = "checkpoint.restore_file=nothere.pt"
-    one_line(run_rela(*train, missing, cwd=tmp_path), "nothere.pt: no such checkpoint")
-    shutil.rmtree(run_dir, ignore_errors=True)
+    run_dir = tmp_path / "run"
 
-    ok(run_rela(*train, "optimization.max_update=4", *quick))
-    assert "already trained" in ok(run_rela(*train, "optimization.max_update=4", *quick)).stdout
-    one_line(run_rela(*train, "optimization.max_update=5", *quick), "other data or settings")
+    def train(*overrides, save_dir=run_dir):
+        quick = ("checkpoint.save_interval_updates=2", "dataset.disable_validation=true", *overrides)
+        options = [part for override in quick for part in ("--override", override)]
+        return run_rela("train", "synthetic", "--data", data, "--save-dir", save_dir, *options, cwd=tmp_path)
+
+    one_line(train("checkpoint.restore_file=nothere.pt"), "nothere.pt: no such checkpoint")
+    assert not run_dir.exists()
+
+    four = "optimization.max_update=4"
+    ok(train(four))
+    assert "already trained" in ok(train(four)).stdout
+    one_line(train("optimization.max_update=5"), "other data or settings")
 
     # as if it had been killed while it wrote checkpoint_last.pt
     (run_dir / "train.json").unlink()
     last = run_dir / "checkpoint_last.pt"
     last.write_bytes(last.read_bytes()[:1000])
-    for path in run_dir.glob("checkpoint*_4.pt"):
-        path.unlink()
-    for path in run_dir.glob("checkpoint[0-9]*.pt"):
-        if checkpoints.updates_of(checkpoints.load(path)) >= 4:
+    for path in run_dir.glob("checkpoint*.pt"):
+        if path != last and checkpoints.updates_of(checkpoints.load(path)) >= 4:
             path.unlink()
-    result = ok(run_rela(*train, "optimization.max_update=4", *quick))
+    one_line(train("optimization.max_update=5"), "begun with other data or settings")
+    result = ok(train(four))
     assert re.search(r"torn or missing; going on from checkpoint\S+ at update [23]", result.stdout)
     assert checkpoints.find(run_dir)[0].updates == 4
 
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     shutil.copy(last, foreign / "checkpoint_last.pt")
-    result = run_rela("train", "synthetic", "--data", data, "--save-dir", foreign)
-    one_line(result, "did not make")
+    one_line(train(four, save_dir=foreign), "did not make")
 
 
 def test_the_whole_chain_and_again(tmp_path):
     """scripts/reproduce.sh synthetic sparsemax, with few updates; a second run reuses all of it."""
     command = ["reproduce", "synthetic", "sparsemax", "--root", tmp_path / "my experiments", "--workers", 2]
-    command += ["--override", "optimization.max_update=250"]
+    command += ["--override", "optimization.max_update=150"]
     first = ok(run_rela(*command, cwd=tmp_path))
     assert [p.name for p in tmp_path.iterdir()] == ["my experiments"]
     run_dir = tmp_path / "my experiments" / "synthetic" / "sparsemax"
@@ -367,7 +375,7 @@ def test_the_whole_chain_and_again(tmp_path):
     }
     assert all(0 < entry["sparsity"] < 1 and entry["null_rate"] == 0 for entry in attention["sites"].values())
     average = json.loads((run_dir / "average.json").read_text())
-    assert [c["updates"] for c in average["checkpoints"]] == [250, 200, 150, 100, 50]
+    assert [c["updates"] for c in average["checkpoints"]] == [150, 120, 90, 60, 30]
     assert average["missing_updates"] == []
 
     stamps = {path: path.stat().st_mtime_ns for path in run_dir.rglob("*") if path.name != "score.json"}

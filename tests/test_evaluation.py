@@ -55,7 +55,7 @@ def test_gaps_and_duplicates_are_named(tmp_path, text, sentences, message):
 
 
 RAW = [
-    'He said: "It\'s a well-known fact (isn\'t it?)."',
+    "He said: \"It's a well-known fact (isn't it?).\"",
     "Prices rose 3.5% & fell <again> in the U.S. market.",
     "Zürich's naïve co-operation cost $1,000.",
 ]

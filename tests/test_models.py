@@ -54,7 +54,7 @@ def from_hydra(**model):
     from fairseq.dataclass.initialize import add_defaults
 
     fields = FairseqConfig.__dataclass_fields__
-    cfg = OmegaConf.create({key: None for key in fields})
+    cfg = OmegaConf.create(dict.fromkeys(fields))
     cfg.model = OmegaConf.create(model)
     add_defaults(cfg)
     return build_model(OmegaConf.create(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)).model, make_task())

@@ -23,7 +23,9 @@ def small(folder, languages=("en", "de"), train=60):
     folder.mkdir(parents=True, exist_ok=True)
     for split, n in zip(SPLITS, (train, 12, 13)):
         for lang in languages:
-            lines = [" ".join(rng.choice(["ab", "bab", "cab", "dab"]) for _ in range(1 + i % 7)) + "." for i in range(n)]
+            lines = [
+                " ".join(rng.choice(["ab", "bab", "cab", "dab"]) for _ in range(1 + i % 7)) + "." for i in range(n)
+            ]
             (folder / f"{split}.{lang}").write_text("".join(line + "\n" for line in lines))
     return {split: (folder / f"{split}.en", folder / f"{split}.de") for split in SPLITS}
 

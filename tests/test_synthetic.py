@@ -49,7 +49,9 @@ def test_links_stay_inside_and_hold_what_the_grammar_promises():
 def test_positions_are_those_of_the_tokenised_text(tmp_path):
     write_corpus(tmp_path, seed=4, train_pairs=200)
     sentences = make_corpus(4, {"train": 200, "valid": 200, "test": 300})["test"]
-    tokens = [[Preprocessor(lang)(line).split() for line in read_lines(tmp_path / f"test.{lang}")] for lang in ("xa", "xb")]
+    tokens = [
+        [Preprocessor(lang)(line).split() for line in read_lines(tmp_path / f"test.{lang}")] for lang in ("xa", "xb")
+    ]
     links = list(read_lines(tmp_path / "test.align"))
     assert len(sentences) == len(tokens[0]) == len(tokens[1]) == len(links) == 300
     for s, source, target, line in zip(sentences, *tokens, links):
