@@ -5,9 +5,10 @@ import os
 import shlex
 import subprocess
 import sys
+import warnings
 from collections import deque
 from pathlib import Path
-from typing import Callable, List, Sequence
+from typing import Callable, List, Optional, Sequence
 
 from .errors import InputError
 
@@ -22,6 +23,8 @@ def load_plugin() -> None:
     """
     for name in ("fairseq", "fairseq_rela.compat"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    logging.getLogger("fairseq_rela.models").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message=".*pin_memory")
     from . import register
 
     register()
@@ -38,7 +41,7 @@ def shown(module: str, arguments: Sequence[object]) -> str:
 
 
 def run_fairseq(
-    module: str, arguments: Sequence[object], log: Path, echo_line: Callable[[str], bool] = lambda line: False
+    module: str, arguments: Sequence[object], log: Path, shorten: Callable[[str], Optional[str]] = lambda line: None
 ) -> None:
     """Run a fairseq command to its end.
 
@@ -46,7 +49,7 @@ def run_fairseq(
         module: a module of ``fairseq_cli``: ``train``, ``hydra_train``, ``generate``, ``preprocess`` ...
         arguments: its command line.
         log: takes the command and all it prints.
-        echo_line: which of its lines to print as well.
+        shorten: what to print of a line of its output as well, or None.
 
     Raises:
         InputError: it failed; the line names its last words and the log.
@@ -72,8 +75,9 @@ def run_fairseq(
                 file.write(line)
                 file.flush()
                 last.append(line.strip())
-                if echo_line(line):
-                    print(line, end="", flush=True)
+                short = shorten(line)
+                if short is not None:
+                    print(short, flush=True)
         finally:
             if sys.exc_info()[0] is not None:
                 process.kill()

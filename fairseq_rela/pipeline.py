@@ -128,7 +128,7 @@ def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequ
         *restore,
         *overrides,
     ]
-    run_fairseq("hydra_train", arguments, log=save_dir / "train.log", echo_line=_worth_showing)
+    run_fairseq("hydra_train", arguments, log=save_dir / "train.log", shorten=_progress_line)
     last = checkpoints.find(save_dir)[0]
     model = checkpoints.load(last.path)["cfg"]["model"]
     if model["attention"] != attention:
@@ -184,8 +184,16 @@ def _quoted(path: Path) -> str:
     return f"'{escaped}'"
 
 
-def _worth_showing(line: str) -> bool:
-    return line.startswith(("epoch ", "attention:", "num. shared model params"))
+_EPOCH = re.compile(r"epoch 0*(\d+) \| loss (\S+) .* ppl (\S+) \| wps (\S+) .* num_updates (\d+) ")
+
+
+def _progress_line(line: str) -> Optional[str]:
+    """What to show of fairseq-train's log while it trains: an epoch a line, and which attention it trains."""
+    match = _EPOCH.match(line)
+    if match:
+        epoch, loss, perplexity, speed, updates = match.groups()
+        return f"epoch {epoch:>3} | update {int(updates):>7,} | loss {loss} | perplexity {perplexity} | {speed} words/s"
+    return line.strip() if line.startswith(("attention:", "num. shared model params")) else None
 
 
 def _average(experiment: Experiment) -> None:

@@ -44,7 +44,7 @@ make_environment() {
     mkdir -p "$VENV"
     echo unfinished >"$VENV/.fairseq-rela"
     "$PYTHON" -m venv "$VENV" || fail "$PYTHON -m venv failed; is its venv module installed?"
-    local pip=("$VENV/bin/python" -m pip install --quiet --disable-pip-version-check)
+    local pip=("$VENV/bin/python" -m pip install --quiet --quiet --disable-pip-version-check)
     "${pip[@]}" --requirement "$ROOT/requirements.txt" || fail "installing requirements.txt failed; see above"
     "${pip[@]}" --no-deps --requirement "$ROOT/requirements-fairseq.txt" || fail "installing fairseq failed; see above"
     "${pip[@]}" --no-deps --editable "$ROOT" || fail "installing fairseq-rela failed; see above"
