@@ -28,8 +28,7 @@ def load(path: Path) -> Dict[str, Any]:
         InputError: no such file, a torn or foreign one, or one that holds more than data.
     """
     try:
-        with torch.serialization.safe_globals([argparse.Namespace]):
-            state = torch.load(path, map_location="cpu", weights_only=True)
+        state = _load_data_only(path)
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such checkpoint") from error
     except pickle.UnpicklingError as error:
@@ -41,6 +40,30 @@ def load(path: Path) -> Dict[str, Any]:
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise InputError(f"{path}: not a checkpoint of fairseq, which holds a model")
     return state
+
+
+def _load_data_only(path: Path) -> Any:
+    if hasattr(torch.serialization, "safe_globals"):
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    return torch.load(path, map_location="cpu", pickle_module=_DataOnlyPickle)
+
+
+class _DataOnlyPickle:
+    """For versions of torch without weights-only loading: a ``pickle`` that finds no classes but those of data."""
+
+    load = staticmethod(lambda file, **options: _DataOnlyPickle.Unpickler(file, **options).load())
+
+    class Unpickler(pickle.Unpickler):
+        _ALLOWED = re.compile(
+            r"collections\.OrderedDict|argparse\.Namespace|torch\.(Size|device|dtype|\w+Storage)"
+            r"|torch\._utils\._rebuild_(tensor_v2|parameter)|torch\.storage\._?\w+Storage"
+        )
+
+        def find_class(self, module: str, name: str) -> Any:
+            if not self._ALLOWED.fullmatch(f"{module}.{name}"):
+                raise pickle.UnpicklingError(f"Unsupported global: {module}.{name}")
+            return super().find_class(module, name)
 
 
 def updates_of(state: Dict[str, Any]) -> int:

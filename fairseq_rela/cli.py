@@ -153,6 +153,8 @@ def _average(options: argparse.Namespace) -> None:
         average_last(options.run_dir, options.last, options.output)
     else:
         checkpoints.average(options.inputs, options.output)
+        for path in options.inputs:
+            print(f"update {checkpoints.updates_of(checkpoints.load(path)):,}: {path}")
         print(f"{options.output}: the mean of {len(options.inputs)} checkpoints")
 
 

@@ -128,7 +128,7 @@ def test_flags_and_hydra_give_the_same_parameters():
     torch.manual_seed(1)
     second = from_hydra(_name="transformer_rela_tiny", share_decoder_input_output_embed=True)
     assert first.state_dict().keys() == second.state_dict().keys()
-    assert all(torch.equal(v, second.state_dict()[k]) for k, v in first.state_dict().items())
+    assert all(torch.equal(v, second.state_dict()[k]) for k, v in first.named_parameters())
 
 
 def test_an_unknown_key_is_refused_by_hydra():
@@ -282,7 +282,7 @@ def test_a_softmax_checkpoint_starts_a_rela_model(caplog):
     norms = {k: v.clone() for k, v in model.state_dict().items() if "attn_norm" in k}
     with caplog.at_level("WARNING"):
         model.load_state_dict(softmax.state_dict(), strict=True)
-    for key, value in model.state_dict().items():
+    for key, value in model.named_parameters():
         assert torch.equal(value, norms[key] if key in norms else softmax.state_dict()[key])
     lines = [r.getMessage() for r in caplog.records if "start fresh" in r.getMessage()]
     assert len(lines) == 1 and all(key in lines[0] for key in norms) and len(norms) == 12

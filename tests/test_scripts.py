@@ -30,9 +30,10 @@ def test_an_environment_of_somebody_else_is_left_alone(script, tmp_path):
     venv = tmp_path / "venv"
     venv.mkdir()
     (venv / "pyvenv.cfg").write_text("theirs")
-    import sys
-
-    result = run("bash", ROOT / "scripts" / script, env={"PYTHON": sys.executable, "VENV": str(venv)})
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 0\n")
+    python.chmod(0o755)
+    result = run("bash", ROOT / "scripts" / script, env={"PYTHON": str(python), "VENV": str(venv)})
     assert result.returncode == 2 and "was not made by these scripts and is left alone" in result.stderr
     assert [p.name for p in venv.iterdir()] == ["pyvenv.cfg"]
 

@@ -9,6 +9,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor
 
+from ..analysis.alignment import Link, strongest_links
 from ..errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,17 @@ class GNMTSequenceGeneratorWithAlignment(GNMTScoring, SequenceGeneratorWithAlign
     pass
 
 
+def hard_alignment(attention: Tensor, source: Tensor, target: Tensor, pad: int, eos: int) -> List[Link]:
+    """As fairseq's ``extract_hard_alignment``, which links a query that attends to nothing to the first word.
+
+    Args:
+        attention: (T, S), of one hypothesis.
+        source, target: (S,) and (T,), tokens.
+    """
+    source_words, target_words = ((tokens != pad) & (tokens != eos) for tokens in (source, target))
+    return strongest_links(attention[target_words][:, source_words])
+
+
 @dataclass
 class TranslationRelaConfig(TranslationConfig):
     gnmt_lenpen: Optional[float] = field(
@@ -63,6 +75,7 @@ class TranslationRelaTask(TranslationTask):
     """``--task translation_rela``: the ``translation`` task of fairseq, and
 
     * ``--gnmt-lenpen ALPHA`` for the length penalty of the paper,
+    * ``--print-alignment hard`` gives no link to a target word that attends to nothing,
     * outside training every sentence is in a batch: some versions of fairseq drop the last one unless its size
       is a multiple of ``--required-batch-size-multiple``, 8 by default.
     """
@@ -86,6 +99,9 @@ class TranslationRelaTask(TranslationTask):
             if getattr(args, "print_alignment", False):
                 seq_gen_cls = GNMTSequenceGeneratorWithAlignment
                 extra_gen_cls_kwargs["print_alignment"] = args.print_alignment
-        return super().build_generator(
+        generator = super().build_generator(
             models, args, seq_gen_cls=seq_gen_cls, extra_gen_cls_kwargs=extra_gen_cls_kwargs, **kwargs
         )
+        if getattr(args, "print_alignment", None) == "hard" and hasattr(generator, "extract_alignment"):
+            generator.extract_alignment = hard_alignment
+        return generator

@@ -1,0 +1,77 @@
+"""Links from weights: null rows, ties, words of several pieces; and what fairseq prints of them."""
+
+import argparse
+
+import pytest
+import torch
+from conftest import make_dictionary, make_model
+from fairseq import utils
+from hypothesis import given
+from hypothesis import strategies as st
+from test_tasks import GENERATION, sample, task_with
+
+from fairseq_rela.analysis.alignment import merge_subwords, strongest_links, word_ids
+
+
+def test_null_rows_align_nothing():
+    """B10: three targets of which one attends to anything; fairseq's own function gives (0, 0), (2, 1), (0, 2)."""
+    weights = torch.tensor([[0.0, 0, 0], [0, 0, 2.5], [0, 0, 0]])
+    assert strongest_links(weights) == [(2, 1)]
+    assert strongest_links(torch.tensor([[1.0, 3, 3]])) == [(1, 0)]  # the first of equals
+    assert strongest_links(torch.zeros(0, 3)) == strongest_links(torch.zeros(3, 0)) == []
+
+
+def test_words_of_several_pieces():
+    """B11: a source word of three pieces, a target word of two."""
+    source, target = ["un@@", "be@@", "kannt", "."], ["un@@", "known", "."]
+    assert word_ids(source) == [0, 0, 0, 1] and word_ids(target) == [0, 0, 1]
+    weights = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.0, 0.0, 0.0, 1.2], [0.5, 0.5, 0.5, 1.0]])
+    merged = merge_subwords(weights, word_ids(source), word_ids(target))
+    torch.testing.assert_close(merged, torch.tensor([[0.3, 0.8], [1.5, 1.0]]))
+    assert strongest_links(merged) == [(1, 0), (0, 1)]
+    with pytest.raises(ValueError, match="pieces"):
+        merge_subwords(weights, [0, 1], [0, 0, 1])
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=8), st.lists(st.booleans(), min_size=1, max_size=8))
+def test_merging_against_loops(source_goes_on, target_goes_on):
+    source = word_ids(["a@@" if more else "a" for more in source_goes_on])
+    target = word_ids(["a@@" if more else "a" for more in target_goes_on])
+    weights = torch.rand(len(target), len(source), generator=torch.Generator().manual_seed(0))
+    merged = merge_subwords(weights, source, target)
+    for t in range(target[-1] + 1):
+        rows = [i for i, word in enumerate(target) if word == t]
+        for s in range(source[-1] + 1):
+            columns = [j for j, word in enumerate(source) if word == s]
+            want = sum(float(weights[i, j]) for i in rows for j in columns) / len(rows)
+            assert float(merged[t, s]) == pytest.approx(want, rel=1e-5)
+
+
+@pytest.mark.parametrize("gnmt_lenpen", [None, 0.6])
+def test_print_alignment_gives_no_link_for_a_null_row(gnmt_lenpen):
+    """B10: fairseq-generate --print-alignment hard."""
+    model = make_model("rela_g").float()
+    with torch.no_grad():  # scores far below 0: the last layer's cross-attention attends to nothing
+        attention = model.decoder.layers[-1].encoder_attn
+        attention.q_proj.weight.zero_()
+        attention.k_proj.weight.zero_()
+        attention.q_proj.bias.fill_(1.0)
+        attention.k_proj.bias.fill_(-1.0)
+    task = task_with(gnmt_lenpen=gnmt_lenpen)
+    args = argparse.Namespace(**GENERATION, print_alignment="hard")
+    finished = task.build_generator([model], args).generate([model], sample())
+    assert all(h["alignment"] == [] for hypotheses in finished for h in hypotheses)
+
+
+def test_print_alignment_elsewhere_agrees_with_fairseq():
+    dictionary = make_dictionary()
+    pad, eos = dictionary.pad(), dictionary.eos()
+    generator = task_with().build_generator(
+        [make_model().float()], argparse.Namespace(**GENERATION, print_alignment="hard")
+    )
+    torch.manual_seed(0)
+    source, target = torch.tensor([pad, 5, 6, 7, eos]), torch.tensor([8, 9, eos, pad])
+    weights = torch.rand(4, 5)
+    want = utils.extract_hard_alignment(weights.clone(), source, target, pad, eos)
+    got = generator.extract_alignment(weights.clone(), source, target, pad, eos)
+    assert sorted((int(s), int(t)) for s, t in want) == sorted(got) and len(got) == 2
