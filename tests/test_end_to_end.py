@@ -15,6 +15,7 @@ from fairseq_rela.compat import probe_fairseq
 from fairseq_rela.config import task_names
 from fairseq_rela.data.lines import read_lines
 from fairseq_rela.evaluation import read_hypotheses
+from fairseq_rela.models.transformer_rela import FUSED_PARAMETERS
 
 pytestmark = pytest.mark.slow
 
@@ -234,7 +235,10 @@ def test_a_softmax_transformer_starts_a_rela_model(data, tmp_path):
     assert len(fresh) == 1 and "encoder.layers.0.self_attn.attn_norm.gate" in fresh[0]
     before, after = (checkpoints.load(f / "checkpoint_last.pt")["model"] for f in (softmax, rela))
     assert set(after) - set(before) == {key for key in after if "attn_norm" in key}
-    assert all(torch.equal(after[key], value) for key, value in before.items() if value.is_floating_point())
+    # fairseq 0.12.2 saves a buffer it never fills, and copies of the encoder's weights for a fused kernel
+    kept = {key: value for key, value in before.items() if key in after and not key.endswith("_float_tensor")}
+    assert all(torch.equal(after[key], value) for key, value in kept.items() if value.is_floating_point())
+    assert all(any(f".{name}" in key for name in FUSED_PARAMETERS) for key in set(before) - set(after))
 
 
 def hydra(task, data, save_dir, *overrides, cwd):
