@@ -20,7 +20,7 @@ def register() -> None:
     from . import compat
 
     compat.require_fairseq()
-    compat.allow_namespace_in_checkpoints()
+    compat.load_checkpoints_as_data()
 
     from fairseq.models import MODEL_REGISTRY
     from fairseq.tasks import TASK_REGISTRY

@@ -5,8 +5,10 @@ apart, so behaviour is probed (``TRAPS.md`` section 0 of the project's notes lis
 """
 
 import argparse
+import functools
 import logging
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 logger = logging.getLogger(__name__)
 
@@ -78,16 +80,29 @@ def probe_fairseq() -> FairseqBehaviour:
     )
 
 
-def allow_namespace_in_checkpoints() -> None:
-    """Let torch's weights-only loading read the ``argparse.Namespace`` that fairseq's checkpoints may hold.
+def load_checkpoints_as_data() -> None:
+    """Make fairseq load checkpoints as data only: a pickle that would run code is refused.
 
-    A namespace holds data and runs nothing; a pickle that would run code is still refused.
+    From torch 2.6 that is the default, and only the ``argparse.Namespace`` that fairseq's checkpoints may hold
+    needs leave; it holds data and runs nothing. Before, the file is looked through first.
     """
     import torch
+    from fairseq import checkpoint_utils
 
-    add_safe_globals = getattr(torch.serialization, "add_safe_globals", None)
-    if add_safe_globals is not None:
-        add_safe_globals([argparse.Namespace])
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 6):
+        torch.serialization.add_safe_globals([argparse.Namespace])
+        return
+
+    from . import checkpoints
+
+    load = checkpoint_utils.load_checkpoint_to_cpu
+
+    @functools.wraps(load)
+    def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Any:
+        checkpoints.load(Path(path))
+        return load(path, *args, **kwargs)
+
+    checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
 
 
 def warn_about(behaviour: FairseqBehaviour) -> None:
