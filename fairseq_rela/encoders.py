@@ -6,12 +6,14 @@ nor the vocabulary threshold, and feed the model unknown words.
 """
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Optional
 
 from fairseq.data.encoders import register_bpe, register_tokenizer
 from fairseq.dataclass import FairseqDataclass
 
 from .data import bpe, text
+from .data.prepare import load_record, load_segmenter, settings_of
 from .errors import InputError
 
 
@@ -40,20 +42,21 @@ class RelaMosesTokenizer:
 
 @dataclass
 class RelaBPEConfig(FairseqDataclass):
-    bpe_codes: Optional[str] = field(default=None, metadata={"help": "the file bpecodes of `rela prepare`"})
-    bpe_vocabulary: Optional[str] = field(
-        default=None, metadata={"help": "the source file vocab.LANG of `rela prepare`: pieces that may be produced"}
+    bpe_codes: Optional[str] = field(
+        default=None, metadata={"help": "the file bpecodes in the data folder of `rela prepare`"}
     )
 
 
 @register_bpe("rela_bpe", dataclass=RelaBPEConfig)
 class RelaBPE:
-    """subword-nmt with the vocabulary of the source language, and its inverse."""
+    """subword-nmt with the source vocabulary and threshold of the data folder, and its inverse."""
 
     def __init__(self, cfg: RelaBPEConfig) -> None:
         if not cfg.bpe_codes:
-            raise InputError("--bpe rela_bpe needs --bpe-codes FILE, the file bpecodes of `rela prepare`")
-        self.segmenter = bpe.load_segmenter(cfg.bpe_codes, cfg.bpe_vocabulary)
+            raise InputError("--bpe rela_bpe needs --bpe-codes DATA/bpecodes, in a data folder of `rela prepare`")
+        data = Path(cfg.bpe_codes).parent
+        settings = settings_of(load_record(data))
+        self.segmenter = load_segmenter(data, settings.source_lang, settings)
 
     def encode(self, x: str) -> str:
         return self.segmenter.process_line(x)

@@ -96,7 +96,7 @@ def data(corpus, tmp_path_factory):
 
     output = tmp_path_factory.mktemp("prepared") / "data"
     files = {split: (corpus / f"{split}.xa", corpus / f"{split}.xb") for split in ("train", "valid", "test")}
-    prepare(Corpus(files), Settings("xa", "xb", merges=150, vocabulary_threshold=1), output, workers=2)
+    prepare(Corpus(files), Settings("xa", "xb", merges=150, vocabulary_threshold=8), output, workers=2)
     return output
 
 

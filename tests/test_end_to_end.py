@@ -97,7 +97,7 @@ def test_interactive_with_raw_text(corpus, data, trained, tmp_path):
             "interactive",
             *(data, *PLUGIN_TASK, "--path", trained / "checkpoint_last.pt", "--input", tmp_path / "in", "--beam", 1),
             *("--tokenizer", "rela_moses", "--bpe", "rela_bpe", "--bpe-codes", data / "bpecodes"),
-            *("--bpe-vocabulary", data / "vocab.xa", "--source-lang", "xa", "--target-lang", "xb"),
+            *("--source-lang", "xa", "--target-lang", "xb"),
             cwd=tmp_path,
         )
     )
@@ -128,7 +128,7 @@ import fairseq_rela
 from fairseq_rela.models.transformer_rela import TransformerRelaModel
 model = TransformerRelaModel.from_pretrained(
     {str(averaged.parent)!r}, "average.pt", {str(data)!r}, tokenizer="rela_moses", source_lang="xa", target_lang="xb",
-    bpe="rela_bpe", bpe_codes={str(data / "bpecodes")!r}, bpe_vocabulary={str(data / "vocab.xa")!r}, gnmt_lenpen=0.6,
+    bpe="rela_bpe", bpe_codes={str(data / "bpecodes")!r}, gnmt_lenpen=0.6,
 )
 lines = [line.rstrip("\\n") for line in open({str(corpus / "test.xa")!r})][:5]
 pieces = [model.src_dict.string(model.encode(line)) for line in lines]

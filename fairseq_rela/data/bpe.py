@@ -42,7 +42,7 @@ def load_segmenter(codes: PathLike, vocabulary: Optional[PathLike] = None, thres
         threshold: the least frequency of a piece that may be produced.
 
     Raises:
-        InputError: no such file, or a vocabulary given as codes and the reverse.
+        InputError: no such file, a vocabulary given as codes and the reverse, or no piece reaches the threshold.
     """
     lines = list(read_lines(codes))
     if not lines or not lines[0].startswith("#version:"):
@@ -50,6 +50,8 @@ def load_segmenter(codes: PathLike, vocabulary: Optional[PathLike] = None, thres
     allowed = None
     if vocabulary is not None:
         allowed = {piece for piece, count in read_vocabulary(vocabulary) if count >= threshold}
+        if not allowed:  # subword-nmt would take an empty vocabulary for none at all
+            raise InputError(f"{vocabulary}: no piece occurs {threshold} times; lower --vocabulary-threshold")
     return apply_bpe.BPE(io.StringIO("\n".join(lines) + "\n"), vocab=allowed)
 
 

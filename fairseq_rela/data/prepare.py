@@ -160,7 +160,7 @@ def segment_text(lines: Iterable[str], data: Path) -> Iterator[str]:
     """Raw source lines to the pieces that the model of a data folder was trained on."""
     settings = settings_of(load_record(data))
     preprocess = Preprocessor(settings.source_lang, settings.tokeniser)
-    segmenter = _segmenter(data, settings.source_lang, settings)
+    segmenter = load_segmenter(data, settings.source_lang, settings)
     for line in lines:
         yield segmenter.process_line(preprocess(line))
 
@@ -272,7 +272,7 @@ def _tokenise_pair(pair: Pair) -> Pair:
 
 
 def _init_bpe(work: Path, settings: Settings) -> None:
-    _worker["bpe"] = {lang: _segmenter(work, lang, settings) for lang in settings.languages}
+    _worker["bpe"] = {lang: load_segmenter(work, lang, settings) for lang in settings.languages}
 
 
 def _segment_line(item: Tuple[str, str]) -> Pair:
@@ -280,7 +280,8 @@ def _segment_line(item: Tuple[str, str]) -> Pair:
     return line, _worker["bpe"][lang].process_line(line)
 
 
-def _segmenter(data: Path, lang: str, settings: Settings) -> Any:
+def load_segmenter(data: Path, lang: str, settings: Settings) -> Any:
+    """What splits words of one language of a data folder into the pieces its model knows."""
     return bpe.load_segmenter(data / "bpecodes", data / f"vocab.{lang}", settings.vocabulary_threshold)
 
 
