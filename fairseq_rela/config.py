@@ -1,10 +1,11 @@
 """The YAML files of ``configs/``, the one place where hyperparameters are written."""
 
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
 import yaml
 
+from .data.lines import sha256
 from .data.prepare import Corpus, Settings
 from .errors import InputError
 from .evaluation import Decoding
@@ -78,6 +79,27 @@ def load_decoding(name: str = "paper") -> Decoding:
         max_len_a=generation["max_len_a"],
         max_len_b=generation["max_len_b"],
     )
+
+
+def checksums(task: str, overrides: Sequence[str] = ()) -> Dict[str, str]:
+    """Checksums of the YAML files that Hydra composes for a task.
+
+    Args:
+        overrides: of the command line; those of the form ``GROUP=NAME`` choose files.
+
+    Raises:
+        InputError: one of the files is missing.
+    """
+    folder = config_folder()
+    chosen = {key: name for key, _, name in (override.partition("=") for override in overrides)}
+    files = [f"{task}.yaml"]
+    for entry in load_yaml(".", task)["defaults"]:
+        if isinstance(entry, dict):
+            files += [f"{group}/{chosen.get(group, name)}.yaml" for group, name in entry.items() if " " not in group]
+    for name in files:
+        if not (folder / name).is_file():
+            load_yaml(str(Path(name).parent), Path(name).stem)  # says what there is
+    return {name: sha256(folder / name) for name in files}
 
 
 def _existing(folder: Path, name: str) -> Path:

@@ -106,7 +106,7 @@ def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequ
         "attention": attention,
         "overrides": list(overrides),
         "data": record["outputs"],
-        "configs": _config_checksums(task, attention),
+        "configs": config.checksums(task, [f"attention={attention}", *overrides]),
     }
     done = save_dir / "train.json"
     if done.is_file():
@@ -135,12 +135,6 @@ def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequ
         raise InputError(f"{last.path} holds attention {model['attention']}, {attention} was asked for")
     write_json(done, {**wanted, "updates": last.updates})
     print(f"trained for {last.updates:,} updates; checkpoints in {save_dir}")
-
-
-def _config_checksums(task: str, attention: str) -> Dict[str, str]:
-    folder = config.config_folder()
-    names = [f"{task}.yaml", f"attention/{attention}.yaml", f"experiment/{task}.yaml", "recipe/paper.yaml"]
-    return {name: sha256(folder / name) for name in names}
 
 
 def _refuse_foreign_run(save_dir: Path, wanted: Dict[str, Any]) -> None:

@@ -78,3 +78,18 @@ def test_unknown_names_are_refused(tmp_path):
         config.load_settings("nothing")
     with pytest.raises(InputError, match="no such file; --raw must be the folder"):
         config.load_corpus("multi30k_en_de", tmp_path)
+
+
+def test_checksums_are_of_the_files_that_are_composed():
+    files = set(config.checksums("multi30k_en_de", ["attention=relu", "size=base", "optimization.max_update=1"]))
+    assert files == {
+        "multi30k_en_de.yaml",
+        "recipe/paper.yaml",
+        "decoding/paper.yaml",
+        "attention/relu.yaml",
+        "size/base.yaml",
+        "run/cpu.yaml",
+        "experiment/multi30k_en_de.yaml",
+    }
+    with pytest.raises(InputError, match="no config 'huge' in .*size; there are base, big, tiny"):
+        config.checksums("synthetic", ["size=huge"])
