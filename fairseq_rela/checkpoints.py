@@ -37,9 +37,21 @@ def load(path: Path) -> Dict[str, Any]:
         raise InputError(f"{path}: not a checkpoint, or a torn one; use another") from error
     except (RuntimeError, EOFError, OSError, KeyError, ValueError) as error:
         raise InputError(f"{path}: not a checkpoint, or a torn one; use another") from error
-    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
-        raise InputError(f"{path}: not a checkpoint of fairseq, which holds a model")
+    if not isinstance(state, dict) or not _is_checkpoint(state):
+        raise InputError(f"{path}: not a checkpoint of fairseq, which holds a model and how it was trained")
     return state
+
+
+def _is_checkpoint(state: Dict[str, Any]) -> bool:
+    model, history = state.get("model"), state.get("optimizer_history", [])
+    return (
+        isinstance(model, dict)
+        and len(model) > 0
+        and all(isinstance(value, torch.Tensor) for value in model.values())
+        and isinstance(history, list)
+        and all(isinstance(entry, dict) for entry in history)
+        and any(isinstance(state.get(key), (dict, argparse.Namespace)) for key in ("cfg", "args"))
+    )
 
 
 def _load_data_only(path: Path) -> Any:
@@ -140,8 +152,10 @@ def choose_last(folder: Path, number: int) -> Choice:
     regular = [f for f in found if interval == 0 or f.updates % interval == 0 or f is found[0]]
     if len(regular) < number:
         raise InputError(
-            f"{folder}: {number} checkpoints are wanted, {len(regular)} are there "
-            f"(updates {', '.join(str(f.updates) for f in regular)}); train longer or give a smaller --last"
+            f"{folder}: {number} checkpoints are wanted, {len(regular)} are there (updates "
+            f"{', '.join(str(f.updates) for f in regular)}"
+            + (f"; {len(found) - len(regular)} between saves at {interval}" if len(found) > len(regular) else "")
+            + "); train longer, give a smaller --last, or name files by --inputs"
         )
     chosen = regular[:number]
     missing: List[int] = []
@@ -164,6 +178,8 @@ def average(paths: Sequence[Path], output: Path) -> None:
 
     if not paths:
         raise InputError("no checkpoints to average")
+    if _NAMES.fullmatch(output.name) or output.resolve() in [Path(path).resolve() for path in paths]:
+        raise InputError(f"{output}: an average must not take the place of a checkpoint; give another --output")
     _refuse_repeated([Path(path).resolve() for path in paths])
     sums: Dict[str, torch.Tensor] = {}
     newest: Dict[str, Any] = {}
@@ -228,5 +244,12 @@ def _refuse_mixed(
     if shapes != expected:
         different = sorted(k for k in shapes.keys() | expected.keys() if shapes.get(k) != expected.get(k))
         raise InputError(f"{path} and {first} are of different models: they differ in {different[0]}")
-    if (state.get("cfg") or {}).get("model") != (newest.get("cfg") or {}).get("model"):
-        raise InputError(f"{path} and {first} have different model configurations; average one run at a time")
+    for node in ("model", "task"):
+        if (state.get("cfg") or {}).get(node) != (newest.get("cfg") or {}).get(node):
+            raise InputError(f"{path} and {first} have different {node} configurations; average one run at a time")
+    if _seed(state) != _seed(newest):
+        raise InputError(f"{path} and {first} were trained with different seeds; average one run at a time")
+
+
+def _seed(state: Dict[str, Any]) -> Any:
+    return ((state.get("cfg") or {}).get("common") or {}).get("seed")

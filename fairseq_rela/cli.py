@@ -91,12 +91,17 @@ def _prepare(options: argparse.Namespace) -> None:
     names = ("tokeniser", "max_tokens", "max_ratio", "merges", "vocabulary_threshold")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if options.config:
+        for name in ("source_lang", "target_lang", "train", "valid", "test"):
+            if getattr(options, name) is not None:
+                raise InputError(f"--config names languages and files: leave --{name.replace('_', '-')} out")
         if options.raw is None:
             raise InputError("--config needs --raw FOLDER, the folder with the raw corpus")
         base = config.load_settings(options.config)
         settings = Settings(**{**base.__dict__, **given})
         corpus = config.load_corpus(options.config, options.raw)
     else:
+        if options.raw is not None:
+            raise InputError("--raw goes with --config; give --train, --valid and --test instead")
         if not options.source_lang or not options.target_lang:
             raise InputError("give --source-lang and --target-lang, or --config")
         settings = Settings(options.source_lang, options.target_lang, **given)
@@ -256,6 +261,8 @@ def _reproduce(options: argparse.Namespace) -> None:
     experiment = Experiment(
         options.task, options.attention, options.root, options.raw, tuple(options.override), options.workers
     )
+    if options.attention in STAGES and options.attention != "attention":
+        raise InputError(f"give the attention before the stages: {options.task} rela_g {options.attention} ...")
     stages: List[str] = options.stages or list(STAGES)
     reproduce(experiment, stages)
     if "attention" in stages and "score" in stages:

@@ -54,8 +54,15 @@ def run_fairseq(
     Raises:
         InputError: it failed; the line names its last words and the log.
     """
+    for argument in arguments:
+        if isinstance(argument, Path) and ":" in str(argument):
+            raise InputError(f"{argument}: fairseq splits paths at a colon; use a path without one")
     print(f"$ {shown(module, arguments)}", flush=True)
-    log.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.touch()
+    except OSError as error:
+        raise InputError(f"{log}: cannot be written ({error.strerror or error})") from error
     # without this variable Hydra hides the true error
     environment = dict(os.environ, HYDRA_FULL_ERROR="1", PYTHONUNBUFFERED="1")
     last = deque(maxlen=20)  # type: deque

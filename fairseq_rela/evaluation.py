@@ -1,5 +1,6 @@
 """Translations in the order of their input, detokenised and scored against the raw reference."""
 
+import math
 import re
 import shutil
 import tempfile
@@ -9,9 +10,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from .commands import USER_DIR, run_fairseq
 from .data import bpe
 from .data.binarise import binarise, count_sentences
-from .data.lines import PathLike, read_lines, write_whole
-from .data.prepare import MAX_POSITIONS, load_record, segment_text, settings_of
-from .data.text import Detokeniser
+from .data.lines import PathLike, read_json, read_lines, write_whole
+from .data.prepare import MAX_POSITIONS, RECORD, load_record, segment_text, settings_of
+from .data.text import TOKENISERS, Detokeniser
 from .errors import InputError
 
 _SPEED = re.compile(r"Translated ([\d,]+) sentences \(([\d,]+) tokens\) in ([\d.]+)s")
@@ -40,6 +41,9 @@ class Decoding(NamedTuple):
         Raises:
             InputError: a value that cannot be.
         """
+        for name in ("gnmt_lenpen", "lenpen", "max_len_a"):
+            if getattr(self, name) is not None and not math.isfinite(getattr(self, name)):
+                raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)}: give a number")
         if self.beam < 1:
             raise InputError(f"--beam {self.beam}: give a number of at least 1")
         if self.max_tokens < 1:
@@ -103,9 +107,13 @@ def translate(
         InputError: a sentence without translation, files that are missing, or fairseq failed.
     """
     decoding.check()
-    if not checkpoint.is_file():
-        raise InputError(f"{checkpoint}: no such checkpoint")
+    if not output.name:
+        raise InputError(f"--output {output}: give a name that the files OUTPUT.txt and others begin with")
+    from . import checkpoints  # imports torch
+
+    checkpoints.load(checkpoint)  # refuses what is not a checkpoint, or would run code, in one line
     settings = settings_of(load_record(data))
+    refuse_other_dictionaries(checkpoint, data)
     languages = settings.languages
     log = output.with_name(output.name + ".log")
     with tempfile.TemporaryDirectory(prefix="rela-translate-") as name:
@@ -135,6 +143,20 @@ def translate(
     return speed
 
 
+def refuse_other_dictionaries(checkpoint: Path, data: Path) -> None:
+    """A model reads another corpus's pieces as its own where the dictionaries happen to be of equal size.
+
+    Raises:
+        InputError: the run of the checkpoint says that it was trained with other dictionaries.
+    """
+    run, record = checkpoint.parent / "train.json", data / RECORD
+    if run.is_file() and record.is_file():
+        trained, given = read_json(run).get("data", {}), load_record(data)["outputs"]
+        for name in given:
+            if name.startswith("dict.") and trained.get(name) != given[name]:
+                raise InputError(f"{checkpoint} was trained with another {name} than that of {data}; give its own data")
+
+
 def score(
     hypotheses: Sequence[str],
     references: Sequence[str],
@@ -156,10 +178,16 @@ def score(
         ``tokenised_bleu`` (what multi-bleu.perl gives), which is not comparable across preprocessing.
 
     Raises:
-        InputError: the numbers of lines differ.
+        InputError: the numbers of lines differ, or the reference is not raw text.
     """
     from sacrebleu.metrics import BLEU
 
+    if tokeniser not in TOKENISERS:
+        raise InputError(f"--tokeniser {tokeniser}: choose one of {', '.join(TOKENISERS)}")
+    if not any(line.strip() for line in references):
+        raise InputError("the reference has no text; is it the right file?")
+    if any(line.endswith("@@") or "@@ " in line for line in references):
+        raise InputError("the reference holds BPE pieces; give the raw text, such as DATA/raw/test.LANG")
     _same_length(hypotheses, references, "reference")
     tokens = [bpe.undo(line) for line in hypotheses]
     detokenise = Detokeniser(target_lang, tokeniser)
@@ -185,8 +213,6 @@ def _same_length(hypotheses: Sequence[str], references: Sequence[str], what: str
         raise InputError(
             f"{len(hypotheses)} hypotheses, {len(references)} lines of {what}: the two must be of the same text"
         )
-    if not references:
-        raise InputError("no sentences to score; is the file empty?")
 
 
 def _binarise_text(source: Path, data: Path, languages: Tuple[str, str], work: Path) -> Path:

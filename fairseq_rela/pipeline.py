@@ -4,13 +4,13 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import checkpoints, config
 from .commands import USER_DIR, load_plugin, run_fairseq
 from .data import synthetic
 from .data.lines import read_json, read_lines, sha256, write_json
-from .data.prepare import describe, load_record, prepare, settings_of
+from .data.prepare import describe, load_record, prepare, refuse_changed, settings_of
 from .errors import InputError
 from .evaluation import score, translate
 from .variants import find_variant
@@ -99,7 +99,9 @@ def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequ
     Raises:
         InputError: bad data, settings that differ from those the folder was trained with, or training failed.
     """
+    _refuse_reserved(overrides)
     record = load_record(data)
+    refuse_changed(data, [name for name in record["outputs"] if name.endswith((".bin", ".idx", ".txt"))])
     data, save_dir = data.resolve(), save_dir.resolve()
     wanted = {
         "task": task,
@@ -110,8 +112,7 @@ def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequ
     }
     done = save_dir / "train.json"
     if done.is_file():
-        if {key: read_json(done).get(key) for key in wanted} != wanted:
-            raise InputError(f"{save_dir} was trained with other data or settings; remove it or train elsewhere")
+        _refuse_different(save_dir, "was trained", read_json(done), wanted)
         print(f"{save_dir}: already trained")
         return
     restore = _restore(save_dir, overrides)
@@ -140,21 +141,58 @@ def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequ
 def _refuse_foreign_run(save_dir: Path, wanted: Dict[str, Any]) -> None:
     """What an interrupted run left is gone on with only where it was started with the same settings."""
     started = save_dir / "train.started.json"
-    if started.is_file():
-        if read_json(started) != wanted:
-            raise InputError(f"{save_dir} holds a run begun with other data or settings; remove it or train elsewhere")
-    elif any(save_dir.glob("checkpoint*.pt")):
+    begun = any(save_dir.glob("checkpoint*.pt"))
+    if begun and started.is_file():
+        _refuse_different(save_dir, "holds a run begun", read_json(started), wanted)
+    elif begun:
         raise InputError(f"{save_dir} holds checkpoints that `rela train` did not make; train elsewhere")
     write_json(started, wanted)
+
+
+def _refuse_different(save_dir: Path, what: str, record: Dict[str, Any], wanted: Dict[str, Any]) -> None:
+    different = [key for key in wanted if record.get(key) != wanted[key]]
+    if different:
+        names = different[0]
+        if isinstance(wanted[names], dict) and isinstance(record.get(names), dict):
+            old, new = record[names], wanted[names]
+            names += ": " + ", ".join(
+                sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))[:3]
+            )
+        raise InputError(f"{save_dir} {what} with other {names}; give another --save-dir or experiments folder")
+
+
+# what `rela train` sets itself, and where to say it instead
+_RESERVED = {
+    "attention": "--attention",
+    "model.attention": "--attention",
+    "task.data": "--data",
+    "checkpoint.save_dir": "--save-dir",
+    "common.user_dir": "nothing: it is this plugin",
+}
+
+
+def _split(override: str) -> Tuple[str, str]:
+    """Key and value of a Hydra override: ``++key=value``, ``~key``."""
+    name, _, value = override.lstrip("+~").partition("=")
+    return name, value.strip("'\"")
+
+
+def _refuse_reserved(overrides: Sequence[str]) -> None:
+    for override in overrides:
+        name, value = _split(override)
+        if name in _RESERVED:
+            raise InputError(f"--override {override}: give {_RESERVED[name]} instead")
+        if name == "model._name" and not value.startswith("transformer_rela"):
+            raise InputError(f"--override {override}: not a model of this plugin; train it by fairseq-train")
 
 
 def _restore(save_dir: Path, overrides: Sequence[str]) -> List[str]:
     """Overrides that make fairseq restore a checkpoint that loads, if there is one."""
     for key in ("checkpoint.restore_file", "checkpoint.finetune_from_model"):
         for override in overrides:
-            name, _, value = override.partition("=")
-            if name == key:
-                checkpoints.load(Path(value.strip("'\"")))
+            name, value = _split(override)
+            if name == key and value not in ("null", "checkpoint_last.pt"):
+                checkpoints.load(Path(value))
                 if key == "checkpoint.restore_file":
                     return []
     last = save_dir / "checkpoint_last.pt"
@@ -197,13 +235,15 @@ def _average(experiment: Experiment) -> None:
 def average_last(folder: Path, number: int, output: Path) -> None:
     """Average the last states of a run, and say which they are."""
     choice = checkpoints.choose_last(folder, number)
-    record_path = output.with_suffix(".json")
+    if not output.name:
+        raise InputError(f"--output {output}: give the name of a file to write")
+    record_path = output.with_name(output.name + ".json")
     record = {
         "checkpoints": [{"file": f.path.name, "updates": f.updates, "sha256": sha256(f.path)} for f in choice.chosen],
         "save_interval": choice.interval,
         "missing_updates": choice.missing,
     }
-    if output.is_file() and record_path.is_file() and read_json(record_path) == record:
+    if output.is_file() and record_path.is_file() and read_json(record_path) == {**record, "sha256": sha256(output)}:
         print(f"{output}: already averaged")
         return
     for found in choice.chosen:
@@ -212,30 +252,73 @@ def average_last(folder: Path, number: int, output: Path) -> None:
         missing = ", ".join(f"{update:,}" for update in choice.missing)
         print(f"unequal spacing: no checkpoint of update {missing}", file=sys.stderr)
     checkpoints.average([found.path for found in choice.chosen], output)
-    write_json(record_path, record)
+    write_json(record_path, {**record, "sha256": sha256(output)})
     print(f"{output}: the mean of {len(choice.chosen)} checkpoints")
 
 
 def _translate(experiment: Experiment) -> None:
     checkpoint, record_path = experiment.run / "average.pt", experiment.run / "translate.json"
-    if not checkpoint.is_file():
-        raise InputError(f"{checkpoint} is missing; run the stage average first")
     decoding = config.load_decoding()
-    wanted = {"checkpoint": sha256(checkpoint), "decoding": decoding._asdict()}
+    wanted = {
+        "checkpoint": _checksum_of_stage(checkpoint, "average"),
+        "data": load_record(experiment.data)["outputs"],
+        "decoding": decoding._asdict(),
+    }
     output = experiment.run / "test"
-    if record_path.is_file() and output.with_suffix(".bpe").is_file():
+    if record_path.is_file():
         record = read_json(record_path)
-        if {key: record.get(key) for key in wanted} == wanted:
+        same = {key: record.get(key) for key in wanted} == wanted
+        if same and record.get("outputs") == _checksums(_translations(experiment)):
             print(f"{output}.txt: already translated")
             return
+    settings = settings_of(load_record(experiment.data))
+    refuse_changed(
+        experiment.data,
+        [
+            f"test.{settings.source_lang}-{settings.target_lang}.{lang}.{kind}"
+            for lang in settings.languages
+            for kind in ("bin", "idx")
+        ],
+    )
     speed = translate(experiment.data, checkpoint, output, decoding)
-    write_json(record_path, {**wanted, "speed": speed._asdict()})
+    write_json(record_path, {**wanted, "outputs": _checksums(_translations(experiment)), "speed": speed._asdict()})
     print(f"{output}.txt: {speed.sentences:,} sentences, {speed.tokens / speed.seconds:,.0f} pieces a second")
 
 
+def _translations(experiment: Experiment) -> List[Path]:
+    return [experiment.run / f"test.{kind}" for kind in ("bpe", "tok", "txt")]
+
+
+def _checksums(paths: Sequence[Path]) -> Dict[str, str]:
+    return {path.name: sha256(path) for path in paths if path.is_file()}
+
+
+def _checksum_of_stage(path: Path, stage: str) -> str:
+    """
+    Raises:
+        InputError: the file is not there; the line names the stage that makes it.
+    """
+    if not path.is_file():
+        raise InputError(f"{path} is missing; run the stage {stage} first")
+    return sha256(path)
+
+
 def _score(experiment: Experiment) -> None:
-    settings = settings_of(load_record(experiment.data))
+    data_record = load_record(experiment.data)
+    settings = settings_of(data_record)
     lang = settings.target_lang
+    refuse_changed(experiment.data, [f"raw/test.{lang}", f"text/test.{lang}"])
+    record = experiment.run / "translate.json"
+    _checksum_of_stage(record, "translate")
+    translated = read_json(record)
+    if translated.get("outputs") != _checksums(_translations(experiment)):
+        raise InputError(
+            f"{experiment.run}/test.bpe has changed since it was translated; run the stage translate again"
+        )
+    if translated.get("data") != data_record["outputs"]:
+        raise InputError(
+            f"{experiment.run}/test.bpe is of other data than {experiment.data}; run the stage translate again"
+        )
     scores = score(
         list(read_lines(experiment.run / "test.bpe")),
         list(read_lines(experiment.data / "raw" / f"test.{lang}")),
@@ -260,10 +343,13 @@ def _attention(experiment: Experiment) -> None:
 
     checkpoint = experiment.run / "average.pt"
     output = experiment.run / "attention.json"
-    if output.is_file() and read_json(output).get("sha256") == sha256(checkpoint):
-        summary = read_json(output)
-    else:
-        summary = {**summarise(checkpoint, experiment.data, "test"), "sha256": sha256(checkpoint)}
+    made_of = {
+        "sha256": _checksum_of_stage(checkpoint, "average"),
+        "data": load_record(experiment.data)["outputs"],
+    }
+    summary = read_json(output) if output.is_file() else {}
+    if {key: summary.get(key) for key in made_of} != made_of:
+        summary = {**summarise(checkpoint, experiment.data, "test"), **made_of}
         write_json(output, summary)
     print(describe_attention(summary))
 

@@ -187,3 +187,44 @@ def test_a_torn_last_checkpoint_gives_way_to_the_newest_good_one(tmp_path):
     (tmp_path / "checkpoint_last.pt").write_bytes(whole[: len(whole) // 2])
     assert checkpoints.newest_good(tmp_path) == checkpoints.Found(tmp_path / "checkpoint_1_4.pt", 4)
     assert checkpoints.newest_good(tmp_path / "absent") is None
+
+
+def test_an_average_does_not_take_the_place_of_a_checkpoint(tmp_path):
+    one = write(tmp_path / "one.pt", 1)
+    for output in (one, tmp_path / "checkpoint7.pt", tmp_path / "checkpoint_last.pt"):
+        with pytest.raises(InputError, match="must not take the place"):
+            checkpoints.average([one], output)
+
+
+def test_runs_with_other_data_or_seeds_are_not_mixed(tmp_path):
+    def cfg(seed, data):
+        return {"model": {}, "task": {"data": data}, "common": {"seed": seed}, "checkpoint": {}}
+
+    one = write(tmp_path / "1.pt", 1, cfg=cfg(1, "a"))
+    for other, message in ((cfg(2, "a"), "different seeds"), (cfg(1, "b"), "different task configurations")):
+        with pytest.raises(InputError, match=message):
+            checkpoints.average([one, write(tmp_path / "2.pt", 2, cfg=other)], tmp_path / "average.pt")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [dict(model={}), dict(model={"w": 1}), dict(optimizer_history=None), dict(optimizer_history=["x"]), dict(cfg=None)],
+)
+def test_what_is_no_checkpoint_of_fairseq_is_refused(change, tmp_path):
+    state = torch.load(write(tmp_path / "1.pt", 1))
+    torch.save({**state, **change}, tmp_path / "2.pt")
+    with pytest.raises(InputError, match="not a checkpoint of fairseq"):
+        checkpoints.load(tmp_path / "2.pt")
+
+
+def test_an_average_made_anew_is_not_taken_for_the_old_one(tmp_path):
+    """rela average RUN, then --inputs to the same output, then RUN again."""
+    for updates in (2, 4, 6):
+        write(tmp_path / f"checkpoint_1_{updates}.pt", updates, float(updates))
+    output = tmp_path / "average.pt"
+    command = ["average", tmp_path, "--last", 2, "--output", output]
+    assert run_rela(*command).returncode == 0
+    assert "already averaged" in run_rela(*command).stdout
+    checkpoints.average([tmp_path / "checkpoint_1_2.pt"], output)
+    assert "already" not in run_rela(*command).stdout
+    assert checkpoints.load(output)["model"]["w"][0] == 5

@@ -53,6 +53,14 @@ WRONG = [
     (["reproduce", "multi30k_en_de", "rela_g", "prepare"], "needs --raw FOLDER"),
     (["reproduce", "synthetic", "rela_g", "translate"], "run the stage average first"),
     (["synthetic", "o", "--pairs", "0"], "--pairs 0"),
+    (["reproduce", "synthetic", "prepare", "train"], "give the attention before the stages"),
+    (["prepare", "--config", "synthetic", "--raw", ".", "-s", "xb", "--output", "o"], "leave --source-lang out"),
+    (["prepare", "-s", "en", "-t", "de", "--raw", ".", "--output", "o"], "--raw goes with --config"),
+    (["train", "synthetic", "--data", "d", "--save-dir", "s", "--override", "task.data=x"], "give --data instead"),
+    (["train", "synthetic", "--data", "d", "--save-dir", "s", "--override", "++model.attention=x"], "--attention"),
+    (["train", "synthetic", "--data", "d", "--save-dir", "s", "--override", "model._name=lstm"], "not a model of this"),
+    (["translate", "d", "--checkpoint", "x", "--output", "o", "--gnmt-lenpen", "nan"], "--gnmt-lenpen nan"),
+    (["translate", "d", "--checkpoint", "x", "--output", "."], "--output .:"),
     (["bake"], "invalid choice: 'bake'"),
 ]
 

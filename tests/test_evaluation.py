@@ -111,12 +111,25 @@ def test_other_numbers_of_lines_are_refused():
         score(pieces(RAW)[:2], RAW, "en")
     with pytest.raises(InputError, match="tokenised reference"):
         score(pieces(RAW), RAW, "en", tokenised_references=RAW[:2])
-    with pytest.raises(InputError, match="no sentences"):
+    with pytest.raises(InputError, match="the reference has no text"):
         score([], [], "en")
+    with pytest.raises(InputError, match="the reference has no text"):
+        score(["", ""], ["", " "], "en")
+    with pytest.raises(InputError, match="the reference holds BPE pieces"):
+        score(RAW, pieces(RAW), "en")
+    with pytest.raises(InputError, match="--tokeniser Moses"):
+        score(pieces(RAW), RAW, "en", tokeniser="Moses")
 
 
 @pytest.mark.parametrize(
-    "options", [dict(beam=0), dict(max_tokens=0), dict(max_len_a=0, max_len_b=0), dict(max_len_b=-1)]
+    "options",
+    [
+        dict(beam=0),
+        dict(max_tokens=0),
+        dict(max_len_a=0, max_len_b=0),
+        dict(max_len_b=-1),
+        dict(gnmt_lenpen=float("nan")),
+    ],
 )
 def test_decoding_that_cannot_be(options):
     with pytest.raises(InputError, match="--"):

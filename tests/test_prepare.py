@@ -172,6 +172,7 @@ def test_special_symbols_and_bpe_marks_in_the_text(quick, tmp_path):
         (lambda f: f["valid"][0].write_bytes(b"\xff\n" * 12), "line 1: not UTF-8"),
         (lambda f: f["test"][0].unlink(), "test.en: no such file"),
         (lambda f: f["train"][0].write_text("\n" * 60), "no pair is left of the 60"),
+        (lambda f: [path.write_text("a\n" * 60) for path in f["train"]], "no word of two letters"),
         (lambda f: f["test"][0].write_text(" ".join("abcd" * 1100) + "\n" * 13), "test.en, line 1: .* pieces"),
     ],
 )
@@ -238,3 +239,19 @@ def test_by_the_command_line(tmp_path):
     record = json.loads((tmp_path / "my data" / "prepare.json").read_text())
     assert record["outputs"]["bpecodes"] == sha256(tmp_path / "my data" / "bpecodes")
     assert "already prepared" in run_rela(*arguments, cwd=tmp_path).stdout
+
+
+def test_two_processes_do_not_make_the_same_folder(quick, tmp_path):
+    files = small(tmp_path / "raw")
+    busy = pytest.raises(InputError, match="is being prepared by another process")
+    with prepare_module._only_process(tmp_path / "data"), busy:
+        prepare(Corpus(files), SETTINGS, tmp_path / "data", workers=1)
+    assert prepare(Corpus(files), SETTINGS, tmp_path / "data", workers=1)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["data", "raw"]
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"settings": {}}', "{"])
+def test_a_record_that_is_none(content, tmp_path):
+    (tmp_path / "prepare.json").write_text(content)
+    with pytest.raises(InputError, match="prepare.json: not"):
+        load_record(tmp_path)

@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from ..attention import attention_name
 from ..errors import InputError
+from ..evaluation import refuse_other_dictionaries
 from ..models.transformer_rela import attention_modules
 
 
@@ -42,11 +43,12 @@ def load_model(checkpoint: Path, data: Path) -> Tuple[nn.Module, Any]:
     from .. import checkpoints
 
     checkpoints.load(checkpoint)  # refuses what is not a checkpoint, in one line
+    refuse_other_dictionaries(checkpoint, data)
     try:
         models, _, task = checkpoint_utils.load_model_ensemble_and_task(
             [str(checkpoint)], arg_overrides={"data": str(data)}
         )
-    except (RuntimeError, OSError) as error:
+    except Exception as error:  # fairseq raises bare ones
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{checkpoint} does not fit the data folder {data}: {reason}") from error
     return models[0].eval(), task

@@ -25,11 +25,17 @@ def learn(counts: Dict[str, int], merges: int) -> List[str]:
     Args:
         counts: frequency of every word, of both languages together for joint codes.
         merges: how many merge operations to learn; fewer come out where nothing is left to merge.
+
+    Raises:
+        InputError: there is nothing to merge at all.
     """
     vocabulary = [f"{word} {count}" for word, count in sorted(counts.items())]
     output = io.StringIO()
     with redirect_stderr(io.StringIO()):  # its progress bar prints a line a percent where there is no terminal
-        learn_bpe.learn_bpe(vocabulary, output, merges, is_dict=True)
+        try:
+            learn_bpe.learn_bpe(vocabulary, output, merges, is_dict=True)
+        except ValueError as error:  # no word of two characters
+            raise InputError("the training text has no word of two letters, so there is no BPE to learn") from error
     return output.getvalue().splitlines()
 
 

@@ -65,6 +65,8 @@ def read_parallel(source: PathLike, target: PathLike) -> Iterator[Tuple[str, str
 def write_whole(path: PathLike, mode: str = "w") -> Iterator[IO[Any]]:
     """Write ``path`` by way of a temporary file beside it, which takes the name only when complete."""
     path = Path(path)
+    if not path.name or path.is_dir():
+        raise InputError(f"{path}: a folder; give the name of a file to write")
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     try:

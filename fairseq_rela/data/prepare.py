@@ -1,5 +1,6 @@
 """Raw parallel text to binarised data: normalise, tokenise, clean, BPE, binarise, on all cores."""
 
+import fcntl
 import multiprocessing
 import os
 import platform
@@ -149,7 +150,21 @@ def load_record(data: PathLike) -> Dict[str, Any]:
     path = Path(data) / RECORD
     if not path.is_file():
         raise InputError(f"{data}: no {RECORD}, so this is not a data folder of `rela prepare`")
-    return read_json(path)
+    record = read_json(path)
+    if not isinstance(record, dict) or not {"settings", "inputs", "outputs", "splits"} <= record.keys():
+        raise InputError(f"{path}: not a record of `rela prepare`; prepare the data again")
+    return record
+
+
+def refuse_changed(data: Path, names: Iterable[str]) -> None:
+    """
+    Raises:
+        InputError: a file of the data folder is missing, or not what it was when it was prepared.
+    """
+    outputs = load_record(data)["outputs"]
+    for name in names:
+        if not (data / name).is_file() or sha256(data / name) != outputs.get(name):
+            raise InputError(f"{data / name} is missing or has changed since it was prepared; prepare the data again")
 
 
 def settings_of(record: Dict[str, Any]) -> Settings:
@@ -326,30 +341,53 @@ def _finished(output: Path, settings: Settings, inputs: Dict[str, Dict[str, str]
         return None
     if not (output / RECORD).is_file():
         raise InputError(f"{output} exists and was not made by `rela prepare`; choose another --output")
-    record = read_json(output / RECORD)
+    record = load_record(output)
     if record.get("settings") != asdict(settings) or record.get("inputs") != inputs:
         raise InputError(f"{output} was prepared from other files or settings; remove it or choose another --output")
-    for name, checksum in record["outputs"].items():
-        path = output / name
-        if not path.is_file() or sha256(path) != checksum:
-            raise InputError(f"{path} is missing or has changed since it was prepared; remove {output} and run again")
+    refuse_changed(output, record["outputs"])
     return record
 
 
 @contextmanager
 def _work_folder(output: Path) -> Iterator[Path]:
     """A folder beside ``output`` that takes its name when complete; what an interrupted run left is removed."""
+    if not output.name:
+        raise InputError(f"--output {output}: give the name of a folder to make")
     work = output.with_name(f".{output.name}.partial")
+    with _only_process(output):
+        try:
+            shutil.rmtree(work, ignore_errors=True)
+            work.mkdir(parents=True)
+        except OSError as error:
+            raise InputError(f"{work}: cannot be made ({error.strerror or error})") from error
+        try:
+            yield work
+            work.rename(output)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+@contextmanager
+def _only_process(output: Path) -> Iterator[None]:
+    """
+    Raises:
+        InputError: another process is making the same folder.
+    """
+    lock = output.with_name(f".{output.name}.lock")
     try:
-        shutil.rmtree(work, ignore_errors=True)
-        work.mkdir(parents=True)
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        file = open(lock, "w")  # noqa: SIM115 (closed below)
     except OSError as error:
-        raise InputError(f"{work}: cannot be made ({error.strerror or error})") from error
-    try:
-        yield work
-        work.rename(output)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+        raise InputError(f"{lock}: cannot be made ({error.strerror or error})") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InputError(f"{output} is being prepared by another process; wait for it") from error
+        try:
+            yield
+        finally:
+            lock.unlink()
 
 
 def _versions() -> Dict[str, str]:
