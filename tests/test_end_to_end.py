@@ -404,3 +404,12 @@ def test_the_whole_chain_and_again(tmp_path):
     one_line(chain("score"), "raw/test.xb is missing or has changed")
     (run_dir / "average.pt").unlink()
     one_line(chain("attention"), "run the stage average first")
+
+
+def test_the_demo_learns(tmp_path):
+    """What scripts/demo.sh runs: ReLA-g on the generated corpus is seen to have learnt, and to be sparse."""
+    result = ok(run_rela("reproduce", "synthetic", "rela_g", "--root", tmp_path, timeout=900))
+    run_dir = tmp_path / "synthetic" / "rela_g"
+    assert json.loads((run_dir / "score.json").read_text())["bleu"] > 80
+    assert json.loads((run_dir / "attention.json").read_text())["sites"]["cross"]["sparsity"] > 0.3
+    assert "cross: attention that ran" in result.stdout
