@@ -40,6 +40,15 @@ def shown(module: str, arguments: Sequence[object]) -> str:
     return " ".join(["fairseq-" + module.replace("_", "-"), *(shlex.quote(str(a)) for a in arguments)])
 
 
+def refuse_colon(path: Path) -> None:
+    """
+    Raises:
+        InputError: a path that fairseq would take for several.
+    """
+    if ":" in str(path):
+        raise InputError(f"{path}: fairseq splits paths at a colon; use a path without one")
+
+
 def run_fairseq(
     module: str, arguments: Sequence[object], log: Path, shorten: Callable[[str], Optional[str]] = lambda line: None
 ) -> None:
@@ -55,8 +64,8 @@ def run_fairseq(
         InputError: it failed; the line names its last words and the log.
     """
     for argument in arguments:
-        if isinstance(argument, Path) and ":" in str(argument):
-            raise InputError(f"{argument}: fairseq splits paths at a colon; use a path without one")
+        if isinstance(argument, Path):
+            refuse_colon(argument)
     print(f"$ {shown(module, arguments)}", flush=True)
     try:
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import checkpoints, config
-from .commands import USER_DIR, load_plugin, run_fairseq
+from .commands import USER_DIR, load_plugin, refuse_colon, run_fairseq
 from .data import synthetic
 from .data.lines import read_json, read_lines, sha256, write_json
 from .data.prepare import describe, load_record, prepare, refuse_changed, settings_of
@@ -103,6 +103,8 @@ def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequ
     record = load_record(data)
     refuse_changed(data, [name for name in record["outputs"] if name.endswith((".bin", ".idx", ".txt"))])
     data, save_dir = data.resolve(), save_dir.resolve()
+    refuse_colon(data)
+    refuse_colon(save_dir)
     wanted = {
         "task": task,
         "attention": attention,
