@@ -69,7 +69,7 @@ def run_fairseq(
     print(f"$ {shown(module, arguments)}", flush=True)
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
-        log.touch()
+        log.write_text("")
     except OSError as error:
         raise InputError(f"{log}: cannot be written ({error.strerror or error})") from error
     # without this variable Hydra hides the true error
