@@ -130,13 +130,8 @@ def _add_train(verbs) -> None:
 
 
 def _train(options: argparse.Namespace) -> None:
-    from . import config
     from .pipeline import train
-    from .variants import find_variant
 
-    find_variant(options.attention)
-    if options.task not in config.task_names():
-        raise InputError(f"no task {options.task!r}; there are {', '.join(config.task_names())}")
     train(options.task, options.attention, options.data, options.save_dir, options.override)
 
 
@@ -189,7 +184,7 @@ def _translate(options: argparse.Namespace) -> None:
     names = [name for name in decoding._fields if getattr(options, name) is not None]
     decoding = decoding._replace(**{name: getattr(options, name) for name in names})
     speed = translate(options.data, options.checkpoint, options.output, decoding, options.subset, options.input)
-    print(f"{options.output}.txt: {speed.sentences:,} sentences, {speed.tokens / speed.seconds:,.0f} pieces a second")
+    print(f"{options.output}.txt: {speed}")
 
 
 def _add_score(verbs) -> None:

@@ -69,13 +69,13 @@ def run_fairseq(
     print(f"$ {shown(module, arguments)}", flush=True)
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_text("")
+        file = open(log, "w", encoding="utf-8")  # noqa: SIM115 (closed below)
     except OSError as error:
         raise InputError(f"{log}: cannot be written ({error.strerror or error})") from error
     # without this variable Hydra hides the true error
     environment = dict(os.environ, HYDRA_FULL_ERROR="1", PYTHONUNBUFFERED="1")
     last = deque(maxlen=20)  # type: deque
-    with open(log, "w", encoding="utf-8") as file:
+    with file:
         file.write(f"$ {shown(module, arguments)}\n")
         process = subprocess.Popen(
             fairseq_command(module, arguments),

@@ -30,6 +30,15 @@ def task_names() -> List[str]:
     return sorted(path.stem for path in config_folder().glob("*.yaml"))
 
 
+def require_task(name: str) -> None:
+    """
+    Raises:
+        InputError: no task has that name.
+    """
+    if name not in task_names():
+        raise InputError(f"no task {name!r}; there are {', '.join(task_names())}")
+
+
 def load_yaml(group: str, name: str) -> Dict[str, Any]:
     """``configs/GROUP/NAME.yaml`` as plain data.
 

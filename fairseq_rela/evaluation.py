@@ -60,6 +60,9 @@ class Speed(NamedTuple):
     tokens: int
     seconds: float
 
+    def __str__(self) -> str:
+        return f"{self.sentences:,} sentences, {self.tokens / self.seconds:,.0f} pieces a second"
+
 
 def read_hypotheses(path: PathLike, sentences: int) -> List[str]:
     """The best hypotheses in fairseq's output, in the order of the input.

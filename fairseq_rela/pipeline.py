@@ -54,8 +54,7 @@ def reproduce(experiment: Experiment, stages: Sequence[str] = STAGES) -> None:
         InputError: an unknown task, attention or stage, or a stage failed.
     """
     find_variant(experiment.attention)
-    if experiment.task not in config.task_names():
-        raise InputError(f"no task {experiment.task!r}; there are {', '.join(config.task_names())}")
+    config.require_task(experiment.task)
     for stage in stages:
         if stage not in STAGES:
             raise InputError(f"no stage {stage!r}; there are {', '.join(STAGES)}")
@@ -97,8 +96,11 @@ def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequ
     the checkpoint must hold the attention that was asked for.
 
     Raises:
-        InputError: bad data, settings that differ from those the folder was trained with, or training failed.
+        InputError: unknown task or attention, bad data, settings that differ from those the folder was trained
+            with, or training failed.
     """
+    find_variant(attention)
+    config.require_task(task)
     _refuse_reserved(overrides)
     record = load_record(data)
     refuse_changed(data, [name for name in record["outputs"] if name.endswith((".bin", ".idx", ".txt"))])
@@ -260,10 +262,11 @@ def average_last(folder: Path, number: int, output: Path) -> None:
 
 def _translate(experiment: Experiment) -> None:
     checkpoint, record_path = experiment.run / "average.pt", experiment.run / "translate.json"
-    decoding = config.load_decoding()
+    decoding, averaged = config.load_decoding(), _checksum_of_stage(checkpoint, "average")
+    data_record = load_record(experiment.data)
     wanted = {
-        "checkpoint": _checksum_of_stage(checkpoint, "average"),
-        "data": load_record(experiment.data)["outputs"],
+        "checkpoint": averaged,
+        "data": data_record["outputs"],
         "decoding": decoding._asdict(),
     }
     output = experiment.run / "test"
@@ -273,7 +276,7 @@ def _translate(experiment: Experiment) -> None:
         if same and record.get("outputs") == _checksums(_translations(experiment)):
             print(f"{output}.txt: already translated")
             return
-    settings = settings_of(load_record(experiment.data))
+    settings = settings_of(data_record)
     refuse_changed(
         experiment.data,
         [
@@ -284,7 +287,7 @@ def _translate(experiment: Experiment) -> None:
     )
     speed = translate(experiment.data, checkpoint, output, decoding)
     write_json(record_path, {**wanted, "outputs": _checksums(_translations(experiment)), "speed": speed._asdict()})
-    print(f"{output}.txt: {speed.sentences:,} sentences, {speed.tokens / speed.seconds:,.0f} pieces a second")
+    print(f"{output}.txt: {speed}")
 
 
 def _translations(experiment: Experiment) -> List[Path]:

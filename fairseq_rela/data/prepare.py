@@ -109,11 +109,11 @@ def prepare(corpus: Corpus, settings: Settings, output: Path, workers: Optional[
             "versions": _versions(),
             "splits": {},
         }
-        with _pool(workers, settings) as pool:
+        with multiprocessing.Pool(workers, _init_tokenise, (settings,)) as pool:
             for split, files in corpus.files.items():
                 record["splits"][split] = _make_text(pool, split, files, settings, corpus.expected.get(split), work)
         _learn_bpe(work, settings)
-        with _bpe_pool(workers, work, settings) as pool:
+        with multiprocessing.Pool(workers, _init_bpe, (work, settings)) as pool:
             for split in corpus.files:
                 record["splits"][split]["pieces_per_word"] = _apply_bpe(pool, split, settings, work)
         binarise(work, *settings.languages, {split: work / "bpe" / split for split in corpus.files}, workers)
@@ -298,14 +298,6 @@ def _segment_line(item: Tuple[str, str]) -> Pair:
 def load_segmenter(data: Path, lang: str, settings: Settings) -> Any:
     """What splits words of one language of a data folder into the pieces its model knows."""
     return bpe.load_segmenter(data / "bpecodes", data / f"vocab.{lang}", settings.vocabulary_threshold)
-
-
-def _pool(workers: int, settings: Settings) -> Any:
-    return multiprocessing.Pool(workers, _init_tokenise, (settings,))
-
-
-def _bpe_pool(workers: int, work: Path, settings: Settings) -> Any:
-    return multiprocessing.Pool(workers, _init_bpe, (work, settings))
 
 
 def _map(pool: Any, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
