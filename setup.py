@@ -29,12 +29,17 @@ setup(
         "entmax>=1.0",
         "PyYAML",
         "regex",
+        "requests",
         "sacrebleu>=2.0",
         "sacremoses>=0.1",
         "subword-nmt>=0.3.8",
         "tqdm",
     ],
-    extras_require={"test": ["hypothesis", "pytest", "ruff"]},
+    extras_require={
+        "chinese": ["jieba"],
+        "slurm": ["hydra-submitit-launcher"],
+        "test": ["hypothesis", "pytest", "ruff"],
+    },
     entry_points={"console_scripts": ["rela = fairseq_rela.cli:main"]},
     classifiers=["License :: OSI Approved :: MIT License", "Programming Language :: Python :: 3"],
 )

@@ -1,4 +1,4 @@
-"""``rela VERB ...``: prepare, train, average, translate, score, and the chain of them all."""
+"""``rela VERB ...``: download, prepare, train, average, translate, score, and the chain of them all."""
 
 import argparse
 import sys
@@ -8,6 +8,7 @@ from typing import List, Optional, Sequence
 from .errors import InputError
 
 # modules are imported by the verbs that need them, so that `rela --help` answers at once
+_STAGES = ("download", "extract", "prepare", "train", "average", "translate", "score", "attention")
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -33,9 +34,11 @@ def build_parser() -> argparse.ArgumentParser:
         prog="rela", description="Rectified linear attention for fairseq: from raw text to score."
     )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
-    for add in (_add_synthetic, _add_prepare, _add_train, _add_average, _add_translate, _add_score, _add_attention):
+    for add in (
+        *(_add_reproduce, _add_download, _add_synthetic, _add_prepare),
+        *(_add_train, _add_average, _add_translate, _add_score, _add_attention),
+    ):
         add(verbs)
-    _add_reproduce(verbs)
     return parser
 
 
@@ -61,6 +64,32 @@ def _synthetic(options: argparse.Namespace) -> None:
     print(f"{options.output}: " + ", ".join(f"{split} {size:,} pairs" for split, size in sizes.items()))
 
 
+def _add_download(verbs) -> None:
+    parser = _verb(verbs, "download", _download, "fetch the archives of a task, verify them, and extract its raw text")
+    parser.add_argument("task", help="a task of configs/")
+    parser.add_argument("--list", action="store_true", help="only show names and addresses, for fetching by hand")
+    _root_option(parser)
+    _source_options(parser)
+
+
+def _download(options: argparse.Namespace) -> None:
+    from . import config
+    from .pipeline import Experiment, reproduce
+
+    task = config.load_task(options.task, tuple(options.choose))
+    if task.sources is None:
+        raise InputError(f"{options.task} is not fetched: it is generated, or you bring it by --raw")
+    if options.list:
+        for name, download in task.downloads.items():
+            for mirror in download.mirrors:
+                print(name, *mirror.parts, sep="\t")
+        return
+    experiment = Experiment(
+        options.task, "softmax", options.root, choose=tuple(options.choose), offline=options.offline
+    )
+    reproduce(experiment, ("download", "extract"))
+
+
 def _add_prepare(verbs) -> None:
     parser = _verb(
         verbs, "prepare", _prepare, "raw parallel text to normalised, tokenised, cleaned, BPE'd, binary data"
@@ -74,34 +103,51 @@ def _add_prepare(verbs) -> None:
     parser.add_argument("-s", "--source-lang", help="source language code")
     parser.add_argument("-t", "--target-lang", help="target language code")
     parser.add_argument("--output", type=Path, required=True, help="data folder to make")
-    parser.add_argument("--tokeniser", help="moses, or none for text that is tokenised (default: moses)")
+    parser.add_argument(
+        "--tokeniser", help="moses (Chinese: jieba), or none for text that is tokenised (default: moses)"
+    )
+    parser.add_argument(
+        "--tokenised", action="append", metavar="SPLIT", help="this split is tokenised already; may be repeated"
+    )
+    parser.add_argument("--truecase", action="store_true", default=None, help="learn and apply Moses' truecasing")
+    parser.add_argument("--remove-diacritics", action="store_true", default=None, help="of Romanian")
     parser.add_argument("--max-tokens", type=int, help="drop training pairs longer than this (default: 250)")
     parser.add_argument("--max-ratio", type=float, help="and those more unequal in length than this (default: 9)")
+    parser.add_argument("--max-pieces", type=int, help="and those longer than this after BPE (default: 1023)")
+    parser.add_argument(
+        "--remove-duplicates", action="store_true", default=None, help="and those that came before, of equal tokens"
+    )
     parser.add_argument("--merges", type=int, help="joint BPE merges (default: 32000)")
     parser.add_argument(
         "--vocabulary-threshold", type=int, help="least frequency of a piece in its language (default: 50)"
     )
-    parser.add_argument("--workers", type=_positive, help="processes (default: all cores)")
+    _choose_option(parser)
+    _text_options(parser)
+
+
+_SETTINGS = (
+    *("tokeniser", "tokenised", "truecase", "remove_diacritics", "max_tokens", "max_ratio", "max_pieces"),
+    *("remove_duplicates", "merges", "vocabulary_threshold"),
+)
 
 
 def _prepare(options: argparse.Namespace) -> None:
     from . import config
     from .data.prepare import Corpus, Settings, describe, prepare
 
-    names = ("tokeniser", "max_tokens", "max_ratio", "merges", "vocabulary_threshold")
-    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    given = {name: getattr(options, name) for name in _SETTINGS if getattr(options, name) is not None}
     if options.config:
         for name in ("source_lang", "target_lang", "train", "valid", "test"):
             if getattr(options, name) is not None:
                 raise InputError(f"--config names languages and files: leave --{name.replace('_', '-')} out")
         if options.raw is None:
             raise InputError("--config needs --raw FOLDER, the folder with the raw corpus")
-        base = config.load_settings(options.config)
-        settings = Settings(**{**base.__dict__, **given})
-        corpus = config.load_corpus(options.config, options.raw)
+        task = config.load_task(options.config, tuple(options.choose))
+        settings = Settings(**{**task.settings.__dict__, **given})
+        corpus = task.corpus(options.raw)
     else:
-        if options.raw is not None:
-            raise InputError("--raw goes with --config; give --train, --valid and --test instead")
+        if options.raw is not None or options.choose:
+            raise InputError("--raw and --choose go with --config; give --train, --valid and --test instead")
         if not options.source_lang or not options.target_lang:
             raise InputError("give --source-lang and --target-lang, or --config")
         settings = Settings(options.source_lang, options.target_lang, **given)
@@ -112,7 +158,7 @@ def _prepare(options: argparse.Namespace) -> None:
                 if getattr(options, split) is not None
             }
         )
-    print(describe(prepare(corpus, settings, options.output, options.workers)))
+    print(describe(prepare(corpus, settings, options.output, options.workers, options.moses)))
 
 
 def _plain_or_gz(prefix: Path, lang: str) -> Path:
@@ -193,6 +239,7 @@ def _add_score(verbs) -> None:
     parser.add_argument("--reference", type=Path, required=True, help="raw reference text, plain or .gz")
     parser.add_argument("-t", "--target-lang", required=True, help="target language code")
     parser.add_argument("--tokeniser", default="moses", help="of the data: moses or none")
+    parser.add_argument("--truecased", action="store_true", help="the data was truecased")
     parser.add_argument("--tokenised-reference", type=Path, help="for tokenised BLEU: text/SUBSET.LANG of the data")
     parser.add_argument("--output", type=Path, help="write the scores as JSON")
 
@@ -209,6 +256,7 @@ def _score(options: argparse.Namespace) -> None:
         options.target_lang,
         options.tokeniser,
         list(read_lines(tokenised)) if tokenised else None,
+        options.truecased,
     )
     if options.output:
         write_json(options.output, scores)
@@ -241,27 +289,60 @@ def _add_reproduce(verbs) -> None:
     parser = _verb(verbs, "reproduce", _reproduce, "the whole chain of a task, or some of its stages")
     parser.add_argument("task", help="a task of configs/")
     parser.add_argument("attention", nargs="?", default="rela_g", help="a variant of Table 1")
-    parser.add_argument(
-        "stages", nargs="*", help="of prepare, train, average, translate, score, attention; all where none is given"
-    )
-    parser.add_argument("--raw", type=Path, help="the folder with the raw corpus; the synthetic one is generated")
-    parser.add_argument("--root", type=Path, default=Path("experiments"), help="folder for data and runs")
-    parser.add_argument("--workers", type=_positive, help="processes for the text (default: all cores)")
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(_STAGES)}; all where none is given")
+    parser.add_argument("--raw", type=Path, help="a folder with the raw corpus, instead of fetching it")
+    _root_option(parser)
+    _source_options(parser)
+    _text_options(parser)
     _override_option(parser)
 
 
 def _reproduce(options: argparse.Namespace) -> None:
-    from .pipeline import STAGES, Experiment, reproduce, table
+    from .pipeline import Experiment, reproduce, table
 
     experiment = Experiment(
-        options.task, options.attention, options.root, options.raw, tuple(options.override), options.workers
+        task=options.task,
+        attention=options.attention,
+        root=options.root,
+        raw=options.raw,
+        overrides=tuple(options.override),
+        workers=options.workers,
+        choose=tuple(options.choose),
+        offline=options.offline,
+        moses=options.moses,
     )
-    if options.attention in STAGES and options.attention != "attention":
+    if options.attention in _STAGES and options.attention != "attention":
         raise InputError(f"give the attention before the stages: {options.task} rela_g {options.attention} ...")
-    stages: List[str] = options.stages or list(STAGES)
+    stages: List[str] = options.stages or list(_STAGES)
     reproduce(experiment, stages)
     if "attention" in stages and "score" in stages:
         print("\n" + table([experiment]))
+
+
+def _root_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--root", type=Path, default=Path("experiments"), help="folder for data and runs")
+
+
+def _source_options(parser: argparse.ArgumentParser) -> None:
+    _choose_option(parser)
+    parser.add_argument("--offline", type=Path, metavar="FOLDER", help="fetch nothing: the archives lie in this folder")
+
+
+def _choose_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--choose",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="other data where the task offers a choice, such as train=stanford; may be repeated",
+    )
+
+
+def _text_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workers", type=_positive, help="processes for the text (default: all cores)")
+    parser.add_argument(
+        "--moses", type=Path, metavar="FOLDER", help="a checkout of Moses, whose scripts then normalise and tokenise"
+    )
 
 
 def _override_option(parser: argparse.ArgumentParser) -> None:

@@ -7,9 +7,11 @@ import subprocess
 import sys
 import warnings
 from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import Callable, List, Optional, Sequence
 
+from .data.workers import die_with_parent
 from .errors import InputError
 
 USER_DIR = Path(__file__).resolve().parent
@@ -83,6 +85,7 @@ def run_fairseq(
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             env=environment,
+            preexec_fn=partial(die_with_parent, os.getpid()),
             encoding="utf-8",
             errors="replace",
         )

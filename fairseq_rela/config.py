@@ -1,24 +1,38 @@
 """The YAML files of ``configs/``, the one place where hyperparameters are written."""
 
+import os
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import yaml
 
+from .data.corpora import SPLITS, Expected, Sources, parse_expected, parse_sources
 from .data.lines import sha256
 from .data.prepare import Corpus, Settings
+from .data.sources import Download, parse_downloads
 from .errors import InputError
 from .evaluation import Decoding
 
 _PACKAGE = Path(__file__).resolve().parent
+# a folder that stands in for configs/, such as a copy with tasks of one's own
+FOLDER_VARIABLE = "FAIRSEQ_RELA_CONFIGS"
 
 
 def config_folder() -> Path:
     """``configs/`` beside the package in a checkout, inside the package where it is installed.
 
+    The environment variable ``FAIRSEQ_RELA_CONFIGS`` names another.
+
     Raises:
-        InputError: it is in neither place.
+        InputError: it is in none of these places.
     """
+    own = os.environ.get(FOLDER_VARIABLE)
+    if own:
+        if not (Path(own) / "recipe").is_dir():
+            raise InputError(f"{FOLDER_VARIABLE}={own}: no folder with recipe/ in it; give a copy of configs/")
+        return Path(own).resolve()
     for folder in (_PACKAGE.parent / "configs", _PACKAGE / "configs"):
         if (folder / "recipe").is_dir():
             return folder
@@ -58,24 +72,122 @@ def load_yaml(group: str, name: str) -> Dict[str, Any]:
     return value
 
 
-def load_settings(name: str) -> Settings:
-    """How the corpus of a task is prepared."""
-    spec = load_yaml("corpus", name)
-    try:
-        return Settings(spec["source_lang"], spec["target_lang"], **spec["settings"])
-    except (KeyError, TypeError) as error:
-        raise InputError(f"configs/corpus/{name}.yaml: missing or unknown entry: {error}") from error
+@dataclass(frozen=True)
+class Task:
+    """How the data of a task is made: its file in ``configs/corpus/``.
+
+    Attributes:
+        name: of the task.
+        choices: what was chosen where the file offers a choice, the default left out.
+        settings: how the text is prepared.
+        downloads: files by name, with where they are fetched from.
+        sources: what the raw text is taken from; None where the user brings it, or it is generated.
+        files: names of the raw files in a folder of the user's, by split.
+        expected: number of pairs that a split must have.
+        kept: number of training pairs after cleaning.
+    """
+
+    name: str
+    choices: Mapping[str, str]
+    settings: Settings
+    downloads: Mapping[str, Download]
+    sources: Optional[Sources]
+    files: Mapping[str, Tuple[str, str]]
+    expected: Mapping[str, int]
+    kept: Optional[Expected]
+
+    @property
+    def label(self) -> str:
+        """Name of the task's folder: other choices are other data."""
+        return self.name + "".join(f".{key}-{value}" for key, value in self.choices.items())
+
+    def corpus(self, folder: Path) -> Corpus:
+        """The raw files in a folder that holds them, packed or not.
+
+        Raises:
+            InputError: one is missing.
+        """
+        files = {split: (_existing(folder, pair[0]), _existing(folder, pair[1])) for split, pair in self.files.items()}
+        subsets = {path.name.split(".")[1]: path for path in sorted(folder.glob("test.*.lines"))}
+        return Corpus(files, dict(self.expected), self.kept, subsets)
 
 
-def load_corpus(name: str, folder: Path) -> Corpus:
-    """The raw files of a task, in a folder that holds them, packed or not.
+@lru_cache(maxsize=None)
+def load_task(name: str, choose: Tuple[str, ...] = ()) -> Task:
+    """A task by its name.
+
+    Args:
+        choose: ``KEY=VALUE`` for each choice that is not the default.
 
     Raises:
-        InputError: one is missing.
+        InputError: unknown task or choice, or a file that is not as it should be.
     """
-    spec = load_yaml("corpus", name)
-    files = {split: (_existing(folder, pair[0]), _existing(folder, pair[1])) for split, pair in spec["files"].items()}
-    return Corpus(files, spec.get("expected_pairs", {}))
+    require_task(name)
+    spec, chosen = _choose(load_yaml("corpus", name), choose, name)
+    where = f"configs/corpus/{name}.yaml"
+    try:
+        settings = Settings(spec["source_lang"], spec["target_lang"], **spec["settings"])
+        sources = parse_sources(spec, settings.languages) if "train" in spec else None
+        downloads = parse_downloads(spec.get("downloads") or {})
+        kept = parse_expected(spec["kept"], "kept") if "kept" in spec else None
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{where}: missing or unknown entry: {error}") from error
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+    if sources is not None:
+        unknown = [download for download in sources.downloads if download not in downloads]
+        if unknown:
+            raise InputError(f"{where}: no download {unknown[0]}")
+        downloads = {download: downloads[download] for download in sources.downloads}
+    files = spec.get("files") or {split: [f"{split}.{lang}" for lang in settings.languages] for split in SPLITS}
+    return Task(
+        name=name,
+        choices=chosen,
+        settings=settings,
+        downloads=downloads,
+        sources=sources,
+        files={split: (pair[0], pair[1]) for split, pair in files.items()},
+        expected=spec.get("expected_pairs") or _exact(sources),
+        kept=kept,
+    )
+
+
+def _choose(spec: Dict[str, Any], choose: Sequence[str], name: str) -> Tuple[Dict[str, Any], Dict[str, str]]:
+    """The file with what was chosen merged into it, and the choices that are not the default."""
+    offered = spec.pop("choices", None) or {}
+    chosen = {}
+    for choice in choose:
+        key, _, value = choice.partition("=")
+        if key not in offered:
+            what = f"offers {', '.join(offered)}" if offered else "offers none"
+            raise InputError(f"--choose {choice}: {name} has no such choice; it {what}")
+        if value not in offered[key]:
+            raise InputError(f"--choose {choice}: choose one of {', '.join(f'{key}={v}' for v in offered[key])}")
+        if value != next(iter(offered[key])):
+            chosen[key] = value
+    for key in sorted(chosen):
+        spec = _merged(spec, offered[key][chosen[key]] or {})
+    return spec, {key: chosen[key] for key in sorted(chosen)}
+
+
+def _merged(base: Dict[str, Any], changes: Dict[str, Any]) -> Dict[str, Any]:
+    merged = dict(base)
+    for key, value in changes.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merged(merged[key], value) if both else value
+    return merged
+
+
+def _exact(sources: Optional[Sources]) -> Dict[str, int]:
+    """Splits of which the exact number of pairs is known."""
+    if sources is None:
+        return {}
+    counts = {}
+    for split, parts in sources.splits.items():
+        known = [part.expected for part in parts if part.expected is not None and not part.expected.tolerance]
+        if len(known) == len(parts):
+            counts[split] = sum(expected.pairs for expected in known)
+    return counts
 
 
 def load_decoding(name: str = "paper") -> Decoding:

@@ -13,25 +13,44 @@ from fairseq.data.encoders import register_bpe, register_tokenizer
 from fairseq.dataclass import FairseqDataclass
 
 from .data import bpe, text
-from .data.prepare import load_record, load_segmenter, settings_of
+from .data.prepare import (
+    Settings,
+    has_case,
+    load_record,
+    load_segmenter,
+    load_truecaser,
+    settings_of,
+    source_preprocessor,
+)
+from .data.truecase import detruecase
 from .errors import InputError
 
 
 @dataclass
 class RelaMosesConfig(FairseqDataclass):
+    prepared: Optional[str] = field(
+        default=None, metadata={"help": "data folder of `rela prepare`, for text that was not prepared by default"}
+    )
     source_lang: Optional[str] = field(default=None, metadata={"help": "source language"})
     target_lang: Optional[str] = field(default=None, metadata={"help": "target language"})
 
 
 @register_tokenizer("rela_moses", dataclass=RelaMosesConfig)
 class RelaMosesTokenizer:
-    """Normalisation and Moses tokenisation of the source, detokenisation of the target."""
+    """Normalisation and Moses tokenisation of the source, detokenisation of the target.
+
+    With ``--prepared DATA`` as the settings of that data folder say, such as without Romanian diacritics.
+    """
 
     def __init__(self, cfg: RelaMosesConfig) -> None:
         if not cfg.source_lang or not cfg.target_lang:
             raise InputError("--tokenizer rela_moses needs --source-lang and --target-lang")
-        self.preprocess = text.Preprocessor(cfg.source_lang)
-        self.detokenise = text.Detokeniser(cfg.target_lang)
+        settings = Settings(cfg.source_lang, cfg.target_lang)
+        prepared = getattr(cfg, "prepared", None)
+        if prepared:
+            settings = settings_of(load_record(prepared))
+        self.preprocess = source_preprocessor(settings)
+        self.detokenise = text.Detokeniser(settings.target_lang, settings.tokeniser)
 
     def encode(self, x: str) -> str:
         return self.preprocess(x)
@@ -49,17 +68,22 @@ class RelaBPEConfig(FairseqDataclass):
 
 @register_bpe("rela_bpe", dataclass=RelaBPEConfig)
 class RelaBPE:
-    """subword-nmt with the source vocabulary and threshold of the data folder, and its inverse."""
+    """Truecasing and subword-nmt with the models, vocabulary and threshold of the data folder, and their inverse."""
 
     def __init__(self, cfg: RelaBPEConfig) -> None:
         if not cfg.bpe_codes:
             raise InputError("--bpe rela_bpe needs --bpe-codes DATA/bpecodes, in a data folder of `rela prepare`")
         data = Path(cfg.bpe_codes).parent
         settings = settings_of(load_record(data))
+        self.recase = load_truecaser(data, settings.source_lang, settings)
         self.segmenter = load_segmenter(data, settings.source_lang, settings)
+        self.settings = settings
 
     def encode(self, x: str) -> str:
-        return self.segmenter.process_line(x)
+        if self.settings.remove_diacritics and text.has_diacritics(x):
+            raise InputError("the model knows no diacritics: give --tokenizer rela_moses --prepared DATA as well")
+        return self.segmenter.process_line(self.recase(x))
 
     def decode(self, x: str) -> str:
-        return bpe.undo(x)
+        tokens = bpe.undo(x)
+        return detruecase(tokens) if has_case(self.settings, self.settings.target_lang) else tokens

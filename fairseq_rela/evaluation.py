@@ -5,7 +5,7 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .commands import USER_DIR, run_fairseq
 from .data import bpe
@@ -13,6 +13,7 @@ from .data.binarise import binarise, count_sentences
 from .data.lines import PathLike, read_json, read_lines, write_whole
 from .data.prepare import MAX_POSITIONS, RECORD, load_record, segment_text, settings_of
 from .data.text import TOKENISERS, Detokeniser
+from .data.truecase import detruecase
 from .errors import InputError
 
 _SPEED = re.compile(r"Translated ([\d,]+) sentences \(([\d,]+) tokens\) in ([\d.]+)s")
@@ -138,9 +139,9 @@ def translate(
         generated = work / "results" / f"generate-{subset}.txt"
         hypotheses = read_hypotheses(generated, sentences)
         speed = _read_speed(log)
-    detokenise = Detokeniser(languages[1], settings.tokeniser)
+    to_text = _to_text(languages[1], settings.tokeniser, settings.truecase)
     tokens = [bpe.undo(line) for line in hypotheses]
-    for suffix, lines in (("bpe", hypotheses), ("tok", tokens), ("txt", map(detokenise, tokens))):
+    for suffix, lines in (("bpe", hypotheses), ("tok", tokens), ("txt", map(to_text, tokens))):
         with write_whole(f"{output}.{suffix}") as file:
             file.writelines(line + "\n" for line in lines)
     return speed
@@ -166,15 +167,17 @@ def score(
     target_lang: str,
     tokeniser: str = "moses",
     tokenised_references: Optional[Sequence[str]] = None,
+    truecased: bool = False,
 ) -> Dict[str, Any]:
     """sacreBLEU of model output against the raw reference.
 
     Args:
-        hypotheses: pieces as the model gave them; BPE is undone and the text detokenised here.
+        hypotheses: pieces as the model gave them; BPE and truecasing are undone and the text detokenised here.
         references: raw text, untouched.
-        target_lang: decides how to detokenise.
+        target_lang: decides how to detokenise; and sacreBLEU's tokeniser, which is 13a but for Chinese.
         tokeniser: of the data, see :class:`fairseq_rela.data.text.Detokeniser`.
         tokenised_references: tokens, made by the same pipeline as the model's data, for tokenised BLEU.
+        truecased: the data was truecased.
 
     Returns:
         ``bleu`` and ``signature``, ``hypothesis_length`` and ``reference_length`` in 13a tokens; where asked for
@@ -193,9 +196,9 @@ def score(
         raise InputError("the reference holds BPE pieces; give the raw text, such as DATA/raw/test.LANG")
     _same_length(hypotheses, references, "reference")
     tokens = [bpe.undo(line) for line in hypotheses]
-    detokenise = Detokeniser(target_lang, tokeniser)
-    metric = BLEU(tokenize="13a")
-    result = metric.corpus_score([detokenise(line) for line in tokens], [list(references)])
+    to_text = _to_text(target_lang, tokeniser, truecased)
+    metric = BLEU(tokenize="zh" if target_lang == "zh" else "13a")
+    result = metric.corpus_score([to_text(line) for line in tokens], [list(references)])
     scores = {
         "bleu": result.score,
         "signature": str(metric.get_signature()),
@@ -209,6 +212,12 @@ def score(
         scores["tokenised_bleu"] = metric.corpus_score(tokens, [list(tokenised_references)]).score
         scores["tokenised_signature"] = str(metric.get_signature())
     return scores
+
+
+def _to_text(lang: str, tokeniser: str, truecased: bool) -> Callable[[str], str]:
+    """Tokens to text: the first word of a sentence in capitals again, then detokenised."""
+    detokenise = Detokeniser(lang, tokeniser)
+    return (lambda tokens: detokenise(detruecase(tokens))) if truecased and lang != "zh" else detokenise
 
 
 def _same_length(hypotheses: Sequence[str], references: Sequence[str], what: str) -> None:

@@ -1,21 +1,25 @@
 """The chain from raw text to score; each stage is skipped where its result is there, complete and of the same make."""
 
+import json
 import re
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import checkpoints, config
 from .commands import USER_DIR, load_plugin, refuse_colon, run_fairseq
-from .data import synthetic
+from .data import corpora, synthetic
 from .data.lines import read_json, read_lines, sha256, write_json
 from .data.prepare import describe, load_record, prepare, refuse_changed, settings_of
+from .data.sources import fetch, fetch_all
 from .errors import InputError
 from .evaluation import score, translate
+from .progress import TrainingProgress
 from .variants import find_variant
 
-STAGES = ("prepare", "train", "average", "translate", "score", "attention")
+STAGES = ("download", "extract", "prepare", "train", "average", "translate", "score", "attention")
 AVERAGED = 5
 
 
@@ -25,10 +29,14 @@ class Experiment(NamedTuple):
     Attributes:
         task: a name of :func:`fairseq_rela.config.task_names`.
         attention: a name of Table 1.
-        root: the experiments' folder; data lie in ``root/TASK/data``, a run in ``root/TASK/ATTENTION``.
-        raw: the folder with the raw corpus; the synthetic one is generated.
+        root: the experiments' folder. Fetched files lie in ``root/downloads``, raw text in ``root/TASK/raw``, data in
+            ``root/TASK/data``, a run in ``root/TASK/ATTENTION``; TASK takes on the names of other choices.
+        raw: a folder with the raw corpus, in the place of the stages download and extract.
         overrides: of the Hydra configuration, such as ``optimization.max_epoch=3``.
         workers: processes for the text, all cores where None.
+        choose: ``KEY=VALUE`` where a task offers a choice of data.
+        offline: a folder with files that were fetched elsewhere; nothing is fetched.
+        moses: a checkout of Moses, whose scripts then normalise and tokenise.
     """
 
     task: str
@@ -37,14 +45,25 @@ class Experiment(NamedTuple):
     raw: Optional[Path] = None
     overrides: Sequence[str] = ()
     workers: Optional[int] = None
+    choose: Tuple[str, ...] = ()
+    offline: Optional[Path] = None
+    moses: Optional[Path] = None
+
+    @property
+    def spec(self) -> config.Task:
+        return config.load_task(self.task, self.choose)
+
+    @property
+    def folder(self) -> Path:
+        return self.root / self.spec.label
 
     @property
     def data(self) -> Path:
-        return self.root / self.task / "data"
+        return self.folder / "data"
 
     @property
     def run(self) -> Path:
-        return self.root / self.task / self.attention
+        return self.folder / self.attention
 
 
 def reproduce(experiment: Experiment, stages: Sequence[str] = STAGES) -> None:
@@ -54,27 +73,66 @@ def reproduce(experiment: Experiment, stages: Sequence[str] = STAGES) -> None:
         InputError: an unknown task, attention or stage, or a stage failed.
     """
     find_variant(experiment.attention)
-    config.require_task(experiment.task)
+    spec = experiment.spec  # refuses unknown tasks and choices
     for stage in stages:
         if stage not in STAGES:
             raise InputError(f"no stage {stage!r}; there are {', '.join(STAGES)}")
-    for stage in (stage for stage in STAGES if stage in stages):
+    for option, folder in (("--offline", experiment.offline), ("--raw", experiment.raw), ("--moses", experiment.moses)):
+        if folder is not None and not folder.is_dir():
+            raise InputError(f"{option} {folder}: no such folder")
+    wanted = [stage for stage in STAGES if stage in stages]
+    if spec.sources is None or experiment.raw is not None:
+        wanted = [stage for stage in wanted if stage not in ("download", "extract")]
+    for stage in wanted:
         print(f"== {experiment.task} {experiment.attention}: {stage}", flush=True)
         start = time.monotonic()
         _RUN[stage](experiment)
         print(f"== {stage}: {time.monotonic() - start:.0f} s", flush=True)
 
 
+def _download(experiment: Experiment) -> None:
+    if _extracted(experiment) is None:
+        fetch_all(experiment.spec.downloads, experiment.root / "downloads", experiment.offline)
+    else:
+        print(f"{experiment.folder / 'raw'}: already extracted; the archives are not needed")
+
+
+def _extract(experiment: Experiment) -> None:
+    raw, spec = experiment.folder / "raw", experiment.spec
+    record = _extracted(experiment)
+    if record is None:
+        downloads = experiment.root / "downloads"
+        archives = {name: fetch(spec.downloads[name], downloads, experiment.offline) for name in spec.downloads}
+        identity = {**_identity(experiment), "archives": {name: sha256(path) for name, path in archives.items()}}
+        record = corpora.extract(spec.sources, archives, raw, identity)
+    else:
+        print(f"{raw}: already extracted")
+    print(corpora.describe(record))
+
+
+def _identity(experiment: Experiment) -> Dict[str, Any]:
+    """What the raw text of a task is made from, as JSON gives it back."""
+    sources = json.loads(json.dumps(asdict(experiment.spec.sources)))
+    return {"task": experiment.task, "choices": dict(experiment.spec.choices), "sources": sources}
+
+
+def _extracted(experiment: Experiment) -> Optional[Dict[str, Any]]:
+    return corpora.finished(experiment.folder / "raw", _identity(experiment))
+
+
 def _prepare(experiment: Experiment) -> None:
-    raw = experiment.raw
-    if experiment.task == "synthetic":
-        raw = raw or experiment.root / experiment.task / "raw"
+    raw, spec = experiment.raw, experiment.spec
+    if raw is None and experiment.task == "synthetic":
+        raw = experiment.folder / "raw"
         if not (raw / "test.align").is_file():
             synthetic.write_corpus(raw)
+    elif raw is None and spec.sources is not None:
+        raw = experiment.folder / "raw"
+        if _extracted(experiment) is None:
+            raise InputError(f"{raw} is missing; run the stages download and extract first, or give --raw FOLDER")
     elif raw is None:
         raise InputError(f"{experiment.task} needs --raw FOLDER, the folder with your copy of the corpus")
-    corpus = config.load_corpus(experiment.task, raw)
-    record = prepare(corpus, config.load_settings(experiment.task), experiment.data, experiment.workers)
+    record = prepare(spec.corpus(raw), spec.settings, experiment.data, experiment.workers, experiment.moses)
     print(describe(record))
 
 
@@ -133,7 +191,13 @@ def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequ
         *restore,
         *overrides,
     ]
-    run_fairseq("hydra_train", arguments, log=save_dir / "train.log", shorten=_progress_line)
+    if "run=slurm" in overrides:
+        arguments.append("-m")  # for the launcher, which waits for the job
+    progress = TrainingProgress(save_dir)
+    try:
+        run_fairseq("hydra_train", arguments, log=save_dir / "train.log", shorten=progress)
+    finally:
+        progress.close()
     last = checkpoints.find(save_dir)[0]
     model = checkpoints.load(last.path)["cfg"]["model"]
     if model["attention"] != attention:
@@ -218,18 +282,6 @@ def _quoted(path: Path) -> str:
         return str(path)
     escaped = str(path).replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
-
-
-_EPOCH = re.compile(r"epoch 0*(\d+) \| loss (\S+) .* ppl (\S+) \| wps (\S+) .* num_updates (\d+) ")
-
-
-def _progress_line(line: str) -> Optional[str]:
-    """What to show of fairseq-train's log while it trains: an epoch a line, and which attention it trains."""
-    match = _EPOCH.match(line)
-    if match:
-        epoch, loss, perplexity, speed, updates = match.groups()
-        return f"epoch {epoch:>3} | update {int(updates):>7,} | loss {loss} | perplexity {perplexity} | {speed} words/s"
-    return line.strip() if line.startswith(("attention:", "num. shared model params")) else None
 
 
 def _average(experiment: Experiment) -> None:
@@ -324,13 +376,25 @@ def _score(experiment: Experiment) -> None:
         raise InputError(
             f"{experiment.run}/test.bpe is of other data than {experiment.data}; run the stage translate again"
         )
-    scores = score(
-        list(read_lines(experiment.run / "test.bpe")),
-        list(read_lines(experiment.data / "raw" / f"test.{lang}")),
-        lang,
-        settings.tokeniser,
-        list(read_lines(experiment.data / "text" / f"test.{lang}")),
-    )
+    texts = [
+        list(read_lines(path))
+        for path in (
+            experiment.run / "test.bpe",
+            experiment.data / "raw" / f"test.{lang}",
+            experiment.data / "text" / f"test.{lang}",
+        )
+    ]
+
+    def scored(hypotheses: List[str], references: List[str], tokens: List[str]) -> Dict[str, Any]:
+        return score(hypotheses, references, lang, settings.tokeniser, tokens, settings.truecase)
+
+    scores = scored(*texts)
+    for name in data_record["outputs"]:
+        subset = re.fullmatch(r"raw/test\.(.+)\.lines", name)
+        if subset:
+            refuse_changed(experiment.data, [name])
+            lines = [int(line) for line in read_lines(experiment.data / name)]
+            scores.setdefault("subsets", {})[subset.group(1)] = scored(*([text[i] for i in lines] for text in texts))
     write_json(experiment.run / "score.json", scores)
     print(describe_score(scores))
 
@@ -339,6 +403,8 @@ def describe_score(scores: Dict[str, Any]) -> str:
     lines = [f"sacreBLEU {scores['bleu']:.2f}   {scores['signature']}"]
     if "tokenised_bleu" in scores:
         lines.append(f"tokenised BLEU {scores['tokenised_bleu']:.2f}   {scores['tokenised_signature']}")
+    for name, subset in scores.get("subsets", {}).items():
+        lines += [f"{name} ({subset['sentences']:,} sentences): {line}" for line in describe_score(subset).split("\n")]
     return "\n".join(lines)
 
 
@@ -382,6 +448,8 @@ def table(experiments: Sequence[Experiment]) -> str:
         signature = scores["signature"]
         add("", experiment.attention)
         add("sacreBLEU", f"{scores['bleu']:.2f}")
+        for name, subset in scores.get("subsets", {}).items():
+            add(f"sacreBLEU, {name} test set", f"{subset['bleu']:.2f}")
         add("parameters", f"{summary['parameters']:,}")
         add("cross-attention: exact zeros", f"{summary['sites']['cross']['sparsity']:.1%}")
         add("cross-attention: null queries", f"{summary['sites']['cross']['null_rate']:.1%}")
@@ -393,6 +461,8 @@ def table(experiments: Sequence[Experiment]) -> str:
 
 
 _RUN: Dict[str, Callable[[Experiment], None]] = {
+    "download": _download,
+    "extract": _extract,
     "prepare": _prepare,
     "train": _train,
     "average": _average,

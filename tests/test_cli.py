@@ -13,8 +13,8 @@ def test_help_is_quick_and_imports_nothing_heavy():
         "import sys; sys.argv = ['rela', '--help']\n"
         "from fairseq_rela.cli import main\n"
         "try: main()\nexcept SystemExit: pass\n"
-        "heavy = {'torch', 'fairseq', 'numpy', 'sacrebleu', 'sacremoses', 'hydra'} & set(sys.modules)\n"
-        "print(sorted(heavy), file=sys.stderr)"
+        "heavy = {'torch', 'fairseq', 'numpy', 'sacrebleu', 'sacremoses', 'hydra', 'requests', 'jieba', 'yaml'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
     from conftest import run, sys
 
@@ -37,7 +37,19 @@ WRONG = [
     (["average", "--inputs", "absent.pt", "--output", "o.pt"], "absent.pt: no such checkpoint"),
     (["prepare", "--output", "o"], "give --source-lang and --target-lang, or --config"),
     (["prepare", "--config", "synthetic", "--output", "o"], "--config needs --raw"),
-    (["prepare", "--config", "wmt99", "--raw", ".", "--output", "o"], "no config 'wmt99'"),
+    (["prepare", "--config", "wmt99", "--raw", ".", "--output", "o"], "no task 'wmt99'"),
+    (
+        ["prepare", "--config", "wmt14_en_de", "--choose", "a=b", "--raw", ".", "--output", "o"],
+        "it offers train, valid",
+    ),
+    (["prepare", "-s", "en", "-t", "de", "--remove-diacritics", "--output", "o"], "is for Romanian"),
+    (["prepare", "-s", "en", "-t", "de", "--tokenised", "dev", "--output", "o"], "--tokenised dev: choose one of"),
+    (["prepare", "-s", "en", "-t", "de", "--max-pieces", "5000", "--output", "o"], "have room for 1023"),
+    (["download", "wmt99"], "no task 'wmt99'"),
+    (["download", "synthetic"], "is not fetched"),
+    (["download", "wmt14_en_de", "--choose", "train=google"], "choose one of train=statmt, train=stanford"),
+    (["download", "wmt16_ro_en", "--offline", "nowhere"], "nowhere: no such folder"),
+    (["reproduce", "wmt16_ro_en", "rela_g", "prepare"], "run the stages download and extract first"),
     (["prepare", "-s", "en", "-t", "de", "--output", "o"], "no files for the train set; give --train"),
     (["prepare", "-s", "en", "-t", "de", "--output", "o", "--workers", "0"], "at least 1"),
     (["score", "--hypotheses", "absent", "--reference", "absent", "-t", "de"], "absent: cannot be read"),
@@ -55,7 +67,7 @@ WRONG = [
     (["synthetic", "o", "--pairs", "0"], "--pairs 0"),
     (["reproduce", "synthetic", "prepare", "train"], "give the attention before the stages"),
     (["prepare", "--config", "synthetic", "--raw", ".", "-s", "xb", "--output", "o"], "leave --source-lang out"),
-    (["prepare", "-s", "en", "-t", "de", "--raw", ".", "--output", "o"], "--raw goes with --config"),
+    (["prepare", "-s", "en", "-t", "de", "--raw", ".", "--output", "o"], "--raw and --choose go with --config"),
     (["train", "synthetic", "--data", "d", "--save-dir", "s", "--override", "task.data=x"], "give --data instead"),
     (["train", "synthetic", "--data", "d", "--save-dir", "s", "--override", "++model.attention=x"], "--attention"),
     (["train", "synthetic", "--data", "d", "--save-dir", "s", "--override", "model._name=lstm"], "not a model of this"),
@@ -86,3 +98,17 @@ def test_score_by_the_command_line(tmp_path):
     assert result.returncode == 0, result.stderr
     assert "sacreBLEU 100.00" in result.stdout and "tok:13a" in result.stdout
     assert '"signature"' in (tmp_path / "score.json").read_text()
+
+
+def test_the_stages_of_the_help_are_those_of_the_chain():
+    from fairseq_rela.pipeline import _RUN, STAGES
+
+    assert cli._STAGES == STAGES == tuple(_RUN)
+
+
+def test_what_to_fetch_by_hand(capsys):
+    assert cli.main(["download", "wmt18_zh_en", "--list"]) == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert {row[0] for row in rows} >= {"wmt18-test", "uncorpus-v1-en-zh", "cwmt-neu2017"}
+    assert max(map(len, rows)) == 3  # the archive of two halves
+    assert all(url.startswith("http") for row in rows for url in row[1:])

@@ -26,10 +26,64 @@ def compose(task, *overrides):
 
 
 def test_tasks_have_all_their_files():
-    assert {"synthetic", "multi30k_en_de"} <= set(config.task_names())
+    wmt = {"wmt14_en_de", "wmt14_en_fr", "wmt18_en_fi", "wmt18_zh_en", "wmt16_ro_en"}
+    assert {"synthetic", "multi30k_en_de"} | wmt == set(config.task_names())
     for task in config.task_names():
-        config.load_settings(task)
+        assert config.load_task(task).label == task
         assert (CONFIGS / "experiment" / f"{task}.yaml").is_file()
+
+
+@pytest.mark.parametrize("task", config.task_names())
+def test_every_choice_of_data_can_be_made(task):
+    offered = config.load_yaml("corpus", task).get("choices", {})
+    seen = set()
+    for key, options in offered.items():
+        for option in options:
+            made = config.load_task(task, (f"{key}={option}",))
+            assert made.label == (task if option == next(iter(options)) else f"{task}.{key}-{option}")
+            seen.add((made.settings.remove_diacritics, str(made.sources), str(made.settings.tokenised)))
+    # each choice changes something
+    assert len(seen) == 1 + sum(len(options) - 1 for options in offered.values()) or not offered
+
+
+def test_choices_that_are_not_there():
+    with pytest.raises(InputError, match="wmt14_en_fr has no such choice; it offers none"):
+        config.load_task("wmt14_en_fr", ("test=filtered",))
+    with pytest.raises(InputError, match="choose one of train=statmt, train=stanford"):
+        config.load_task("wmt14_en_de", ("train=google",))
+
+
+def test_the_paper_s_sizes_and_the_official_test_sets():
+    """FIDELITY section 4 and WMT.md: pairs, dev and test lines, 13a reference lengths."""
+    known = {
+        "wmt14_en_de": (4.5e6, 3000, 3003, 62688),
+        "wmt14_en_fr": (36e6, 3000, 3003, 77306),
+        "wmt18_en_fi": (3.3e6, 3002, 3000, 44836),
+        "wmt18_zh_en": (25e6, 2001, 3981, 109936),
+        "wmt16_ro_en": (608e3, 1999, 1999, 47562),
+    }
+    for name, (train, valid, test, length) in known.items():
+        task = config.load_task(name)
+        assert abs(task.kept.pairs - train) <= 0.015 * train
+        assert (task.expected["valid"], task.expected["test"], task.sources.reference_length) == (valid, test, length)
+        assert (task.settings.merges, task.settings.vocabulary_threshold, task.settings.max_pieces) == (32000, 50, 255)
+
+
+def test_addresses_are_in_the_corpus_files_alone():
+    for path in [*(ROOT / "fairseq_rela").rglob("*.py"), *CONFIGS.rglob("*.yaml"), *(ROOT / "scripts").iterdir()]:
+        if path.parent.name != "corpus":
+            text = path.read_text(encoding="utf-8").replace("http://www.w3.org/XML", "")
+            assert "http://" not in text and "https://" not in text, path
+
+
+@pytest.mark.parametrize("task", [task for task in config.task_names() if task.startswith("wmt")])
+@pytest.mark.parametrize("devices", [1, 2, 4, 8])
+def test_an_update_is_25_000_tokens_on_any_number_of_gpus(task, devices):
+    """B42."""
+    cfg = compose(task, f"run=gpu{devices}")
+    assert cfg["distributed_training"]["distributed_world_size"] == devices
+    assert cfg["dataset"]["max_tokens"] * cfg["optimization"]["update_freq"][0] * devices == 25_000
+    assert cfg["model"]["_name"] == "transformer_rela"  # base
 
 
 def test_attention_group_holds_every_variant():
@@ -74,10 +128,10 @@ def test_decoding_comes_from_the_yaml():
 
 
 def test_unknown_names_are_refused(tmp_path):
-    with pytest.raises(InputError, match="no config 'nothing' in .*corpus; there are multi30k_en_de, synthetic"):
-        config.load_settings("nothing")
+    with pytest.raises(InputError, match="no task 'nothing'; there are multi30k_en_de, synthetic"):
+        config.load_task("nothing")
     with pytest.raises(InputError, match="no such file; --raw must be the folder"):
-        config.load_corpus("multi30k_en_de", tmp_path)
+        config.load_task("multi30k_en_de").corpus(tmp_path)
 
 
 def test_checksums_are_of_the_files_that_are_composed():

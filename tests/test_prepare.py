@@ -2,14 +2,18 @@
 
 import gzip
 import json
+import os
 import random
 import shutil
+import signal
 
 import pytest
 from conftest import run_rela
 
 from fairseq_rela.data import prepare as prepare_module
 from fairseq_rela.data.binarise import count_sentences
+from fairseq_rela.data.corpora import Expected
+from fairseq_rela.data.folders import only_process
 from fairseq_rela.data.lines import read_lines, sha256
 from fairseq_rela.data.prepare import Corpus, Settings, load_record, prepare, segment_text
 from fairseq_rela.errors import InputError
@@ -36,6 +40,8 @@ SETTINGS = Settings("en", "de", merges=10, vocabulary_threshold=1)
 def fake_binarise(folder, source_lang, target_lang, prefixes, workers):
     """fairseq-preprocess takes seconds; the tests that need it run it."""
     (folder / "preprocess.log").write_text("")
+    for lang in (source_lang, target_lang):
+        (folder / f"dict.{lang}.txt").write_text("ab 1\n")
     return {}
 
 
@@ -113,7 +119,7 @@ def test_the_same_bytes_with_any_number_of_workers_and_packed_or_not(quick, tmp_
         for i, (given, workers) in enumerate(((files, 1), (files, 3), (packed, 2)))
     ]
     assert records[0]["outputs"] == records[1]["outputs"] == records[2]["outputs"]
-    assert len(records[0]["outputs"]) == 3 + 6 + 6 + 4
+    assert len(records[0]["outputs"]) == 3 + 6 + 6 + 4 + 2
 
 
 def test_cleaning_counts_what_each_rule_removed(quick, tmp_path):
@@ -129,7 +135,7 @@ def test_cleaning_counts_what_each_rule_removed(quick, tmp_path):
     record = prepare(Corpus(files), settings, tmp_path / "data", workers=1)
     train = record["splits"]["train"]
     # the nonsense has one sentence in seven of two tokens a side, none unequal
-    assert train["removed"] == {"empty": 2, "long": 1, "ratio": 1}
+    assert {rule: n for rule, n in train["removed"].items() if n} == {"empty": 2, "long": 1, "ratio": 1}
     assert train["read"] == 65 and train["kept"] == 61
     # dev and test are never cleaned
     assert record["splits"]["valid"]["kept"] == 13 and record["splits"]["test"]["kept"] == 14
@@ -173,7 +179,7 @@ def test_special_symbols_and_bpe_marks_in_the_text(quick, tmp_path):
         (lambda f: f["test"][0].unlink(), "test.en: no such file"),
         (lambda f: f["train"][0].write_text("\n" * 60), "no pair is left of the 60"),
         (lambda f: [path.write_text("a\n" * 60) for path in f["train"]], "no word of two letters"),
-        (lambda f: f["test"][0].write_text(" ".join("abcd" * 1100) + "\n" * 13), "test.en, line 1: .* pieces"),
+        (lambda f: f["test"][0].write_text(" ".join("abcd" * 1100) + "\n" * 13), "test, line 1: .* pieces"),
     ],
 )
 def test_bad_input_is_named_and_leaves_nothing(quick, tmp_path, spoil, message):
@@ -243,8 +249,8 @@ def test_by_the_command_line(tmp_path):
 
 def test_two_processes_do_not_make_the_same_folder(quick, tmp_path):
     files = small(tmp_path / "raw")
-    busy = pytest.raises(InputError, match="is being prepared by another process")
-    with prepare_module._only_process(tmp_path / "data"), busy:
+    busy = pytest.raises(InputError, match="is being made by another process")
+    with only_process(tmp_path / "data"), busy:
         prepare(Corpus(files), SETTINGS, tmp_path / "data", workers=1)
     assert prepare(Corpus(files), SETTINGS, tmp_path / "data", workers=1)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["data", "raw"]
@@ -255,3 +261,98 @@ def test_a_record_that_is_none(content, tmp_path):
     (tmp_path / "prepare.json").write_text(content)
     with pytest.raises(InputError, match="prepare.json: not"):
         load_record(tmp_path)
+
+
+def test_pairs_that_came_before_are_dropped_where_asked(quick, tmp_path):
+    files = small(tmp_path / "raw")
+    for side in (0, 1):
+        lines = files["train"][side].read_text().splitlines()
+        # the same again, with another space; and a known source with a new target, which stays
+        more = [lines[3].replace(" ", "  "), ["neu.", lines[5]][side - 1]]
+        files["train"][side].write_text("".join(line + "\n" for line in lines + more))
+    settings = Settings("en", "de", merges=10, vocabulary_threshold=1, remove_duplicates=True)
+    record = prepare(Corpus(files), settings, tmp_path / "data", 1)
+    lines = [tuple(read_lines(tmp_path / "data" / "text" / f"train.{lang}")) for lang in ("en", "de")]
+    pairs = list(zip(*lines))
+    assert len(set(pairs)) == len(pairs) == record["splits"]["train"]["kept"]
+    assert record["splits"]["train"]["removed"]["duplicate"] == 62 - len(pairs) > 0
+
+
+def test_training_pairs_with_too_many_pieces_go_from_text_and_pieces_alike(quick, tmp_path):
+    files = small(tmp_path / "raw")
+    settings = Settings("en", "de", merges=1, vocabulary_threshold=1, max_pieces=12)
+    record = prepare(Corpus(files), settings, tmp_path / "data", 2)
+    counts = record["splits"]["train"]
+    assert counts["removed"]["long in pieces"] > 0 and counts["kept"] + counts["removed"]["long in pieces"] == 60
+    for lang in ("en", "de"):
+        text = list(read_lines(tmp_path / "data" / "text" / f"train.{lang}"))
+        pieces = list(read_lines(tmp_path / "data" / "bpe" / f"train.{lang}"))
+        assert [line.replace("@@ ", "") for line in pieces] == text and len(text) == counts["kept"]
+        assert max(len(line.split()) for line in pieces) <= 12
+    # dev and test are never cleaned
+    assert record["splits"]["test"]["kept"] == 13
+    with pytest.raises(InputError, match="every pair has more than 1 pieces"):
+        prepare(Corpus(files), Settings("en", "de", merges=1, vocabulary_threshold=1, max_pieces=1), tmp_path / "d")
+
+
+def test_the_number_of_pairs_that_must_be_left(quick, tmp_path):
+    files = small(tmp_path / "raw")
+    prepare(Corpus(files, kept=Expected(58, 0.05)), SETTINGS, tmp_path / "data", 1)
+    with pytest.raises(InputError, match="60 pairs are left after cleaning .*, 50 give or take 5.0% are expected"):
+        prepare(Corpus(files, kept=Expected(50, 0.05)), SETTINGS, tmp_path / "other", 1)
+
+
+def test_truecasing_is_learnt_from_the_training_text_and_applied_to_all(quick, tmp_path):
+    files = small(tmp_path / "raw")
+    for pair in files.values():
+        for path in pair:
+            lines = [f"{line.capitalize()[:-1]} ab Zab." for line in path.read_text().splitlines()]
+            path.write_text("".join(line + "\n" for line in lines))
+    settings = Settings("en", "de", merges=10, vocabulary_threshold=1, truecase=True)
+    prepare(Corpus(files), settings, tmp_path / "data", 2)
+    first = {line.split()[0] for line in read_lines(tmp_path / "data" / "text" / "test.en")}
+    # which are small inside of sentences
+    assert first <= {"ab", "bab", "cab", "dab"}
+    assert {line.split()[-2] for line in read_lines(tmp_path / "data" / "text" / "train.de")} == {"Zab"}
+    assert list(segment_text(read_lines(files["test"][0]), tmp_path / "data")) == list(
+        read_lines(tmp_path / "data" / "bpe" / "test.en")
+    )
+    # the raw reference keeps its case
+    assert (tmp_path / "data" / "raw" / "test.de").read_bytes() == files["test"][1].read_bytes()
+
+
+def test_a_split_that_is_tokenised_already(quick, tmp_path):
+    files = small(tmp_path / "raw")
+    for path in files["train"]:
+        path.write_text("".join(f"x &amp; y ##AT##-##AT## z ca. {line}\n" for line in path.read_text().splitlines()))
+    settings = Settings("en", "de", merges=10, vocabulary_threshold=1, tokenised=["train"])
+    prepare(Corpus(files), settings, tmp_path / "data", 1)
+    assert all(line.startswith("x &amp; y @-@ z ca. ") for line in read_lines(tmp_path / "data" / "text" / "train.en"))
+    assert all(line.endswith(" .") for line in read_lines(tmp_path / "data" / "text" / "test.en"))
+
+
+def test_pieces_that_the_dictionary_does_not_know_are_counted(corpus, tmp_path):
+    files = {split: [corpus / f"{split}.{lang}" for lang in ("xa", "xb")] for split in SPLITS}
+    odd = tmp_path / "test.xa"
+    odd.write_text("".join(f"Ω{line}\n" for line in read_lines(corpus / "test.xa")), encoding="utf-8")
+    files["test"][0] = odd
+    settings = Settings("xa", "xb", merges=50, vocabulary_threshold=8)
+    record = prepare(Corpus({k: tuple(v) for k, v in files.items()}), settings, tmp_path / "data", 2)
+    assert record["splits"]["test"]["unknown"]["xa"] > 0.01 and record["splits"]["valid"]["unknown"]["xa"] == 0
+    assert "unknown pieces: xa" in prepare_module.describe(record)
+
+
+def test_a_process_that_is_killed_is_an_error_and_leaves_nothing(quick, tmp_path, monkeypatch):
+    files = small(tmp_path / "raw", train=3000)
+    monkeypatch.setattr(prepare_module, "_why_removed", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(InputError, match="was killed, for want of memory"):
+        prepare(Corpus(files), SETTINGS, tmp_path / "data", 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["raw"]
+
+
+def test_lines_of_a_subset_come_along(quick, tmp_path):
+    files = small(tmp_path / "raw")
+    (tmp_path / "test.few.lines").write_text("3\n1\n")
+    prepare(Corpus(files, subsets={"few": tmp_path / "test.few.lines"}), SETTINGS, tmp_path / "data", 1)
+    assert (tmp_path / "data" / "raw" / "test.few.lines").read_text() == "3\n1\n"
+    assert "raw/test.few.lines" in load_record(tmp_path / "data")["outputs"]

@@ -28,11 +28,22 @@ def read_lines(path: PathLike) -> Iterator[str]:
     """
     number = 0
     try:
-        with _open_bytes(path) as file:
-            for number, line in enumerate(file, 1):  # noqa: B007 (the handler below names the line)
-                yield line.rstrip(b"\n").decode("utf-8")
+        for number, line in enumerate(read_byte_lines(path), 1):  # noqa: B007 (the handler below names the line)
+            yield line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}, line {number}: not UTF-8 ({error.reason}); convert the file to UTF-8") from error
+
+
+def read_byte_lines(path: PathLike) -> Iterator[bytes]:
+    """The same lines, not decoded.
+
+    Raises:
+        InputError: no such file, or a damaged archive.
+    """
+    try:
+        with _open_bytes(path) as file:
+            for line in file:
+                yield line[:-1] if line.endswith(b"\n") else line
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{path}: damaged or truncated gz file ({error}); fetch it again") from error
     except OSError as error:
@@ -41,7 +52,7 @@ def read_lines(path: PathLike) -> Iterator[str]:
 
 def count_lines(path: PathLike) -> int:
     """How many lines :func:`read_lines` gives; a last line without LF counts."""
-    return sum(1 for _ in read_lines(path))
+    return sum(1 for _ in read_byte_lines(path))
 
 
 def read_parallel(source: PathLike, target: PathLike) -> Iterator[Tuple[str, str]]:

@@ -1,31 +1,40 @@
-"""Raw parallel text to binarised data: normalise, tokenise, clean, BPE, binarise, on all cores."""
+"""Raw parallel text to binarised data: normalise, tokenise, clean, truecase, BPE, binarise, on all cores."""
 
-import fcntl
-import multiprocessing
+import gzip
 import os
 import platform
 import shutil
+import time
+import unicodedata
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from hashlib import blake2b
 from importlib import metadata
-from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from tqdm import tqdm
 
 from ..errors import InputError
-from . import bpe
+from . import bpe, truecase
 from .binarise import binarise
-from .lines import PathLike, read_json, read_lines, read_parallel, sha256, write_json, write_whole
-from .text import TOKENISERS, Preprocessor
+from .corpora import SPLITS, Expected
+from .folders import work_folder
+from .lines import PathLike, read_byte_lines, read_json, read_lines, read_parallel, sha256, write_json, write_whole
+from .text import TOKENISERS, Preprocessor, repair_tokens
+from .workers import Map, blocks, worker_pool
 
 Pair = Tuple[str, str]
 RECORD = "prepare.json"
+TRUECASE_MODEL = "truecase-model"  # and the language
 MAX_POSITIONS = 1024  # of the models; fairseq refuses longer test sentences
-_CHUNK = 1000
-_TOOLS = ("sacremoses", "subword-nmt", "ve-fairseq", "fairseq", "fairseq-fixed", "fairseq-rela")
+_BLOCK = 1000
+_RULES = ("empty", "long", "ratio", "duplicate", "long in pieces")
+_TOOLS = (*("sacremoses", "subword-nmt", "jieba", "regex", "ve-fairseq", "fairseq", "fairseq-fixed", "fairseq-rela"),)
+_DISK = 3.0  # bytes of a data folder to a byte of raw text, and a little more
+_SPEED = 1e6  # bytes of raw text a second and core
 
 
 @dataclass
@@ -34,9 +43,14 @@ class Settings:
 
     Attributes:
         source_lang, target_lang: ISO 639-1 codes.
-        tokeniser: ``moses``, or ``none`` for text that is tokenised already.
+        tokeniser: ``moses`` (jieba for Chinese), or ``none`` for text that is tokenised already.
+        tokenised: splits that are tokenised and truecased already where the others are not.
+        truecase: learn the usual case of each word from the training text, and give it to the first of a sentence.
+        remove_diacritics: of a Romanian side.
         max_tokens: training pairs with more tokens than this on a side are dropped.
         max_ratio: and those of which one side has more than this many times the tokens of the other.
+        max_pieces: and those with more pieces than this on a side.
+        remove_duplicates: and those of which the tokens have been seen before.
         merges: BPE merge operations, learnt on both languages together.
         vocabulary_threshold: least frequency of a piece in its language that BPE may produce.
     """
@@ -44,8 +58,13 @@ class Settings:
     source_lang: str
     target_lang: str
     tokeniser: str = "moses"
+    tokenised: List[str] = field(default_factory=list)
+    truecase: bool = False
+    remove_diacritics: bool = False
     max_tokens: int = 250
     max_ratio: float = 9.0
+    max_pieces: int = MAX_POSITIONS - 1
+    remove_duplicates: bool = False
     merges: int = 32000
     vocabulary_threshold: int = 50
 
@@ -58,9 +77,17 @@ class Settings:
             raise InputError(f"source and target language are both {self.source_lang}; give two different codes")
         if self.tokeniser not in TOKENISERS:
             raise InputError(f"--tokeniser {self.tokeniser}: choose one of {', '.join(TOKENISERS)}")
-        for name in ("max_tokens", "max_ratio", "merges", "vocabulary_threshold"):
-            if getattr(self, name) < 1:
-                raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be at least 1")
+        for split in self.tokenised:
+            if split not in SPLITS:
+                raise InputError(f"--tokenised {split}: choose one of {', '.join(SPLITS)}")
+        if self.remove_diacritics and "ro" not in self.languages:
+            raise InputError("--remove-diacritics is for Romanian (ro); leave it out")
+        for name in ("max_tokens", "max_ratio", "max_pieces", "merges", "vocabulary_threshold"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 1:
+                raise InputError(f"--{name.replace('_', '-')} {value}: must be a number of at least 1")
+        if self.max_pieces > MAX_POSITIONS - 1:
+            raise InputError(f"--max-pieces {self.max_pieces}: the models have room for {MAX_POSITIONS - 1}")
 
     @property
     def languages(self) -> Tuple[str, str]:
@@ -73,27 +100,37 @@ class Corpus:
 
     Attributes:
         expected: split to the number of pairs it must have, where known.
+        kept: how many training pairs must be left after cleaning, where known.
+        subsets: name to a file of numbers of test lines, from 0, that are scored by themselves as well.
     """
 
     files: Dict[str, Tuple[Path, Path]]
     expected: Dict[str, int] = field(default_factory=dict)
+    kept: Optional[Expected] = None
+    subsets: Dict[str, Path] = field(default_factory=dict)
 
 
-def prepare(corpus: Corpus, settings: Settings, output: Path, workers: Optional[int] = None) -> Dict[str, Any]:
+def prepare(
+    corpus: Corpus, settings: Settings, output: Path, workers: Optional[int] = None, moses: Optional[Path] = None
+) -> Dict[str, Any]:
     """Make the data folder ``output``, or reuse it where it was made from the same input.
 
-    It holds fairseq's binarised data and dictionaries; ``bpecodes`` and ``vocab.LANG``; under ``raw/`` the
-    untouched dev and test sets; under ``text/`` the tokens, under ``bpe/`` the pieces; and ``prepare.json``,
-    the record of versions, settings, counts and checksums.
+    It holds fairseq's binarised data and dictionaries; ``bpecodes`` and ``vocab.LANG``, and where asked for
+    ``truecase-model.LANG``; under ``raw/`` the untouched dev and test sets; under ``text/`` the tokens, under ``bpe/``
+    the pieces; and ``prepare.json``, the record of versions, settings, counts and checksums.
+
+    Args:
+        workers: processes, all cores where None.
+        moses: a checkout of Moses, whose scripts then normalise and tokenise; they give the same tokens.
 
     Returns:
         the record.
 
     Raises:
-        InputError: bad files or settings, unequal counts, or a folder made from something else.
+        InputError: bad files or settings, unequal or unexpected counts, or a folder made from something else.
     """
     workers = workers or os.cpu_count() or 1
-    for split in ("train", "valid", "test"):
+    for split in SPLITS:
         if split not in corpus.files:
             raise InputError(f"no files for the {split} set; give --{split}")
     inputs = _input_checksums(corpus)
@@ -102,22 +139,28 @@ def prepare(corpus: Corpus, settings: Settings, output: Path, workers: Optional[
         print(f"{output}: already prepared from the same files and settings")
         return done
 
-    with _work_folder(output) as work:
+    with work_folder(output) as work:
+        _say_what_it_takes(corpus, output.parent, workers)
         record: Dict[str, Any] = {
             "settings": asdict(settings),
             "inputs": inputs,
-            "versions": _versions(),
+            "versions": _versions(moses),
             "splits": {},
         }
-        with multiprocessing.Pool(workers, _init_tokenise, (settings,)) as pool:
+        with worker_pool(workers, _initialise_text, settings, moses) as run:
             for split, files in corpus.files.items():
-                record["splits"][split] = _make_text(pool, split, files, settings, corpus.expected.get(split), work)
-        _learn_bpe(work, settings)
-        with multiprocessing.Pool(workers, _init_bpe, (work, settings)) as pool:
+                record["splits"][split] = _make_text(run, split, files, corpus, settings, work)
+        if settings.truecase:
+            _truecase(workers, settings, work)
+        _learn_bpe(workers, settings, work)
+        with worker_pool(workers, _initialise_bpe, work, settings) as run:
             for split in corpus.files:
-                record["splits"][split]["pieces_per_word"] = _apply_bpe(pool, split, settings, work)
+                _apply_bpe(run, split, settings, work, record["splits"][split])
         binarise(work, *settings.languages, {split: work / "bpe" / split for split in corpus.files}, workers)
         (work / "preprocess.log").unlink()  # fairseq's own log names the work folder
+        _count_unknown(settings, work, record["splits"])
+        for name, path in corpus.subsets.items():
+            shutil.copyfile(path, work / "raw" / f"test.{name}.lines")
         record["outputs"] = {
             str(path.relative_to(work)): sha256(path)
             for path in sorted(work.rglob("*"))
@@ -128,16 +171,25 @@ def prepare(corpus: Corpus, settings: Settings, output: Path, workers: Optional[
 
 
 def describe(record: Dict[str, Any]) -> str:
-    """The counts of a record, a line a split."""
+    """The counts of a record, a line a split, and a warning where the test set is far from the training text."""
     lines = []
     for split, counts in record["splits"].items():
         removed = ", ".join(f"{rule} {n:,}" for rule, n in counts["removed"].items() if n)
         pieces = ", ".join(f"{lang} {value:.2f}" for lang, value in counts["pieces_per_word"].items())
+        unknown = ", ".join(f"{lang} {value:.2%}" for lang, value in counts.get("unknown", {}).items() if value)
         lines.append(
             f"{split}: {counts['kept']:,} of {counts['read']:,} pairs"
             + (f" (removed: {removed})" if removed else "")
             + f"; pieces a word: {pieces}"
+            + (f"; unknown pieces: {unknown}" if unknown else "")
         )
+    train, test = record["splits"]["train"]["pieces_per_word"], record["splits"]["test"]["pieces_per_word"]
+    for lang in train:
+        if test[lang] > 1.5 * train[lang]:
+            lines.append(
+                f"warning: {test[lang]:.2f} pieces a word of {lang} in the test set, {train[lang]:.2f} in the training "
+                "text: are they of the same language, tokenised in the same way?"
+            )
     return "\n".join(lines)
 
 
@@ -174,41 +226,112 @@ def settings_of(record: Dict[str, Any]) -> Settings:
 def segment_text(lines: Iterable[str], data: Path) -> Iterator[str]:
     """Raw source lines to the pieces that the model of a data folder was trained on."""
     settings = settings_of(load_record(data))
-    preprocess = Preprocessor(settings.source_lang, settings.tokeniser)
-    segmenter = load_segmenter(data, settings.source_lang, settings)
+    lang = settings.source_lang
+    preprocess = source_preprocessor(settings)
+    recase = load_truecaser(data, lang, settings)
+    segmenter = load_segmenter(data, lang, settings)
     for line in lines:
-        yield segmenter.process_line(preprocess(line))
+        yield segmenter.process_line(recase(preprocess(line)))
 
 
-# --- the steps ---------------------------------------------------------------------------------------------------
+def source_preprocessor(settings: Settings) -> Preprocessor:
+    """What normalises and tokenises the source side of dev and test sets, and of text to translate."""
+    lang = settings.source_lang
+    return Preprocessor(lang, settings.tokeniser, _without_diacritics(settings, lang))
+
+
+def load_segmenter(data: Path, lang: str, settings: Settings) -> Any:
+    """What splits words of one language of a data folder into the pieces its model knows."""
+    return bpe.load_segmenter(data / "bpecodes", data / f"vocab.{lang}", settings.vocabulary_threshold)
+
+
+def load_truecaser(data: Path, lang: str, settings: Settings) -> Callable[[str], str]:
+    """What gives the words of one language of a data folder their usual case; nothing to do without truecasing."""
+    return truecase.Truecaser.load(data / f"{TRUECASE_MODEL}.{lang}") if has_case(settings, lang) else str
+
+
+def has_case(settings: Settings, lang: str) -> bool:
+    """Whether a language of the data was truecased; Chinese has no case."""
+    return settings.truecase and lang != "zh"
+
+
+def _without_diacritics(settings: Settings, lang: str) -> bool:
+    return settings.remove_diacritics and lang == "ro"
+
+
+# --- text --------------------------------------------------------------------------------------------------------
+
+_worker: Dict[str, Any] = {}
+
+
+class _Block(NamedTuple):
+    """Lines of both sides that were kept, and why the others were not."""
+
+    sides: Tuple[List[str], List[str]]
+    removed: Dict[str, int]
 
 
 def _make_text(
-    pool: Any, split: str, files: Tuple[Path, Path], settings: Settings, expected: Optional[int], work: Path
+    run: Map, split: str, files: Tuple[Path, Path], corpus: Corpus, settings: Settings, work: Path
 ) -> Dict[str, Any]:
     """Tokens of both sides under ``text/``; raw copies of dev and test; how many pairs each rule removed."""
-    removed: "Counter[str]" = Counter(dict.fromkeys(("empty", "long", "ratio"), 0))
+    removed: "Counter[str]" = Counter(dict.fromkeys(_RULES, 0))
+    seen: Optional[Set[int]] = set() if settings.remove_duplicates and split == "train" else None
     read = kept = 0
-    paths = [work / "text" / f"{split}.{lang}" for lang in settings.languages]
-    with write_whole(paths[0]) as left, write_whole(paths[1]) as right:
-        pairs = _progress(read_parallel(*files), f"{split}: normalise, tokenise", "pairs")
-        for source, target in _map(pool, _tokenise_pair, pairs):
-            read += 1
-            rule = _why_removed(source, target, settings) if split == "train" else None
-            if rule:
-                removed[rule] += 1
-                continue
-            kept += 1
-            left.write(source + "\n")
-            right.write(target + "\n")
+    with ExitStack() as stack:
+        outputs = [stack.enter_context(write_whole(work / "text" / f"{split}.{lang}")) for lang in settings.languages]
+        with _progress(f"{split}: normalise, tokenise", "pairs") as advance:
+            for block in run(partial(_tokenise, split), blocks(read_parallel(*files), _BLOCK)):
+                removed.update(block.removed)
+                size = len(block.sides[0]) + sum(block.removed.values())
+                if seen is not None:
+                    block = _unseen(block, seen)
+                    removed["duplicate"] += block.removed["duplicate"]
+                read += size
+                kept += len(block.sides[0])
+                for file, lines in zip(outputs, block.sides):
+                    file.write("".join(line + "\n" for line in lines))
+                advance(size)
+    expected = corpus.expected.get(split)
     if expected is not None and read != expected:
         raise InputError(f"{split}: {files[0]} has {read} pairs, {expected} are expected; is the file complete?")
     if not kept:
         raise InputError(f"{split}: no pair is left of the {read} in {files[0]}")
+    if split == "train" and corpus.kept is not None and not corpus.kept.allows(kept):
+        rules = ", ".join(f"{rule} {n:,}" for rule, n in removed.items() if n)
+        raise InputError(f"train: {kept:,} pairs are left after cleaning ({rules}), {corpus.kept} are expected")
     if split != "train":
         for path, lang in zip(files, settings.languages):
             _copy_raw(path, work / "raw" / f"{split}.{lang}")
     return {"read": read, "kept": kept, "removed": dict(removed)}
+
+
+def _initialise_text(settings: Settings, moses: Optional[Path]) -> None:
+    for split in SPLITS:
+        tokeniser = "none" if split in settings.tokenised else settings.tokeniser
+        _worker[split] = [
+            Preprocessor(lang, tokeniser, _without_diacritics(settings, lang), moses) for lang in settings.languages
+        ]
+    _worker["settings"] = settings
+
+
+def _tokenise(split: str, pairs: List[Pair]) -> _Block:
+    sides = [list(side) for side in zip(*pairs)]
+    if split in _worker["settings"].tokenised:
+        sides = [[repair_tokens(line) for line in side] for side in sides]
+    sides = [preprocess.process_lines(side) for preprocess, side in zip(_worker[split], sides)]
+    removed: "Counter[str]" = Counter()
+    if split != "train":
+        return _Block((sides[0], sides[1]), removed)
+    kept: Tuple[List[str], List[str]] = ([], [])
+    for source, target in zip(*sides):
+        rule = _why_removed(source, target, _worker["settings"])
+        if rule:
+            removed[rule] += 1
+        else:
+            kept[0].append(source)
+            kept[1].append(target)
+    return _Block(kept, removed)
 
 
 def _why_removed(source: str, target: str, settings: Settings) -> Optional[str]:
@@ -223,98 +346,192 @@ def _why_removed(source: str, target: str, settings: Settings) -> Optional[str]:
     return None
 
 
-def _learn_bpe(work: Path, settings: Settings) -> None:
-    """``bpecodes`` from both languages together, ``vocab.LANG`` of each."""
-    words = {
-        lang: bpe.count_words(_progress(read_lines(work / "text" / f"train.{lang}"), f"count words: {lang}", "lines"))
-        for lang in settings.languages
-    }
-    print(f"learning {settings.merges:,} BPE merges from {sum(map(len, words.values())):,} words", flush=True)
-    codes = bpe.learn(words[settings.source_lang] + words[settings.target_lang], settings.merges)
-    with write_whole(work / "bpecodes") as file:
-        file.writelines(line + "\n" for line in codes)
-    segmenter = bpe.load_segmenter(work / "bpecodes")
-    for lang in settings.languages:
-        bpe.write_vocabulary(work / f"vocab.{lang}", bpe.count_pieces(segmenter, words[lang]))
-
-
-def _apply_bpe(pool: Any, split: str, settings: Settings, work: Path) -> Dict[str, float]:
-    """Pieces of both sides under ``bpe/``; how many there are to a word."""
-    ratios = {}
-    for lang in settings.languages:
-        words = pieces = 0
-        text = work / "text" / f"{split}.{lang}"
-        with write_whole(work / "bpe" / f"{split}.{lang}") as file:
-            lines = _progress(read_lines(text), f"{split}.{lang}: BPE", "lines")
-            for number, (line, segmented) in enumerate(_map(pool, _segment_line, ((lang, line) for line in lines)), 1):
-                words += len(line.split())
-                length = len(segmented.split())
-                pieces += length
-                if bpe.undo(segmented) != line:
-                    raise InputError(f"{text}, line {number}: BPE does not give the line back when undone")
-                if length >= MAX_POSITIONS and split != "train":
-                    raise InputError(
-                        f"{split}.{lang}, line {number}: {length} pieces, more than the model's {MAX_POSITIONS}; "
-                        "shorten or split the sentence"
-                    )
-                file.write(segmented + "\n")
-        ratios[lang] = round(pieces / max(words, 1), 4)
-    return ratios
+def _unseen(block: _Block, seen: Set[int]) -> _Block:
+    """The pairs that were not seen before, which is remembered: 8 bytes of a checksum each."""
+    kept: Tuple[List[str], List[str]] = ([], [])
+    for source, target in zip(*block.sides):
+        key = int.from_bytes(blake2b(f"{source}\n{target}".encode(), digest_size=8).digest(), "big")
+        if key not in seen:
+            seen.add(key)
+            kept[0].append(source)
+            kept[1].append(target)
+    return _Block(kept, {"duplicate": len(block.sides[0]) - len(kept[0])})
 
 
 def _copy_raw(source: Path, target: Path) -> None:
     """The bytes of the file, unpacked."""
-    import gzip
-
     target.parent.mkdir(parents=True, exist_ok=True)
     opener: Callable[..., Any] = gzip.open if str(source).endswith(".gz") else open
     with opener(source, "rb") as reader, open(target, "wb") as writer:
         shutil.copyfileobj(reader, writer)
 
 
-# --- work on all cores -------------------------------------------------------------------------------------------
-
-_worker: Dict[str, Any] = {}
-
-
-def _init_tokenise(settings: Settings) -> None:
-    _worker["preprocess"] = [Preprocessor(lang, settings.tokeniser) for lang in settings.languages]
-
-
-def _tokenise_pair(pair: Pair) -> Pair:
-    source, target = _worker["preprocess"]
-    return source(pair[0]), target(pair[1])
-
-
-def _init_bpe(work: Path, settings: Settings) -> None:
-    _worker["bpe"] = {lang: load_segmenter(work, lang, settings) for lang in settings.languages}
-
-
-def _segment_line(item: Tuple[str, str]) -> Pair:
-    lang, line = item
-    return line, _worker["bpe"][lang].process_line(line)
+def _truecase(workers: int, settings: Settings, work: Path) -> None:
+    """``truecase-model.LANG`` from the training tokens, and the tokens under ``text/`` in their usual case."""
+    for lang in (lang for lang in settings.languages if has_case(settings, lang)):
+        model = work / f"{TRUECASE_MODEL}.{lang}"
+        counts: Any = Counter()
+        with worker_pool(workers, _initialise_nothing) as run:
+            text = work / "text" / f"train.{lang}"
+            with _progress(f"train.{lang}: learn truecasing", "lines") as advance:
+                for lines, found in run(_count_casings, blocks(read_lines(text), 20 * _BLOCK)):
+                    counts.update(found)
+                    advance(lines)
+        truecase.write(model, counts)
+        with worker_pool(workers, _initialise_truecase, model) as run:
+            for split in (split for split in SPLITS if split not in settings.tokenised):
+                text = work / "text" / f"{split}.{lang}"
+                with write_whole(text) as file, _progress(f"{split}.{lang}: truecase", "lines") as advance:
+                    for lines in run(_recase, blocks(read_lines(text), _BLOCK)):
+                        file.write("".join(line + "\n" for line in lines))
+                        advance(len(lines))
 
 
-def load_segmenter(data: Path, lang: str, settings: Settings) -> Any:
-    """What splits words of one language of a data folder into the pieces its model knows."""
-    return bpe.load_segmenter(data / "bpecodes", data / f"vocab.{lang}", settings.vocabulary_threshold)
+def _initialise_nothing() -> None:
+    pass
 
 
-def _map(pool: Any, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-    """``map`` over the pool, in order, a bounded number of items ahead of the consumer."""
-    items = iter(items)
-    while True:
-        block = list(islice(items, 32 * _CHUNK))
-        if not block:
-            return
-        yield from pool.imap(function, block, chunksize=_CHUNK)
+def _count_casings(lines: List[str]) -> Tuple[int, Any]:
+    return len(lines), truecase.count_casings(lines)
 
 
-def _progress(items: Iterable[Any], what: str, unit: str) -> Iterable[Any]:
-    return tqdm(items, desc=what, unit=f" {unit}", unit_scale=True, disable=None)
+def _initialise_truecase(model: Path) -> None:
+    _worker["truecase"] = truecase.Truecaser.load(model)
+
+
+def _recase(lines: List[str]) -> List[str]:
+    return [_worker["truecase"](line) for line in lines]
+
+
+# --- pieces ------------------------------------------------------------------------------------------------------
+
+
+def _learn_bpe(workers: int, settings: Settings, work: Path) -> None:
+    """``bpecodes`` from both languages together, ``vocab.LANG`` of each."""
+    texts = [work / "text" / f"train.{lang}" for lang in settings.languages]
+    with worker_pool(min(workers, 2), _initialise_nothing) as run:
+        words = dict(zip(settings.languages, run(_count_words, texts)))
+    print(f"learning {settings.merges:,} BPE merges from {sum(map(len, words.values())):,} words", flush=True)
+    codes = bpe.learn(words[settings.source_lang] + words[settings.target_lang], settings.merges)
+    with write_whole(work / "bpecodes") as file:
+        file.writelines(line + "\n" for line in codes)
+    with worker_pool(min(workers, 2), _initialise_nothing) as run:
+        codes_file = work / "bpecodes"
+        counted = run(_count_pieces, ((codes_file, words[lang]) for lang in settings.languages))
+        for lang, pieces in zip(settings.languages, counted):
+            bpe.write_vocabulary(work / f"vocab.{lang}", pieces)
+
+
+def _count_pieces(task: Tuple[Path, Dict[str, int]]) -> "Counter[str]":
+    codes_file, words = task
+    return bpe.count_pieces(bpe.load_segmenter(codes_file), words)
+
+
+def _count_words(text: Path) -> "Counter[str]":
+    return bpe.count_words(read_lines(text))
+
+
+def _initialise_bpe(work: Path, settings: Settings) -> None:
+    _worker["bpe"] = [load_segmenter(work, lang, settings) for lang in settings.languages]
+    _worker["settings"] = settings
+
+
+def _apply_bpe(run: Map, split: str, settings: Settings, work: Path, counts: Dict[str, Any]) -> None:
+    """Pieces of both sides under ``bpe/``; how many there are to a word; training pairs too long in pieces go."""
+    words, pieces = [0, 0], [0, 0]
+    dropped: List[int] = []
+    number = 0
+    texts = [work / "text" / f"{split}.{lang}" for lang in settings.languages]
+    with ExitStack() as stack:
+        outputs = [stack.enter_context(write_whole(work / "bpe" / f"{split}.{lang}")) for lang in settings.languages]
+        with _progress(f"{split}: BPE", "pairs") as advance:
+            for block in run(_segment, blocks(read_parallel(*texts), _BLOCK)):
+                for length, pair in block:
+                    if length > settings.max_pieces and split == "train":
+                        dropped.append(number)
+                    elif length >= MAX_POSITIONS:
+                        raise InputError(
+                            f"{split}, line {number + 1}: {length} pieces, more than the model's {MAX_POSITIONS}; "
+                            "shorten or split the sentence"
+                        )
+                    else:
+                        for side, (line_words, line) in enumerate(pair):
+                            words[side] += line_words
+                            pieces[side] += line.count(" ") + 1 if line else 0
+                            outputs[side].write(line + "\n")
+                    number += 1
+                advance(len(block))
+    if len(dropped) == number:
+        raise InputError(f"{split}: every pair has more than {settings.max_pieces} pieces; raise --max-pieces")
+    if dropped:
+        for text in texts:
+            _drop_lines(text, dropped)
+        counts["kept"] -= len(dropped)
+        counts["removed"]["long in pieces"] = len(dropped)
+    counts["pieces_per_word"] = {
+        lang: round(pieces[side] / max(words[side], 1), 4) for side, lang in enumerate(settings.languages)
+    }
+
+
+def _segment(pairs: List[Pair]) -> List[Tuple[int, List[Tuple[int, str]]]]:
+    """For each pair the pieces of its longer side, and of both sides the number of words and the pieces."""
+    result = []
+    for pair in pairs:
+        sides = [(len(line.split()), split.process_line(line)) for split, line in zip(_worker["bpe"], pair)]
+        result.append((max(line.count(" ") + 1 if line else 0 for _, line in sides), sides))
+    return result
+
+
+def _drop_lines(text: Path, numbers: Sequence[int]) -> None:
+    without = set(numbers)
+    with write_whole(text, "wb") as file:
+        file.writelines(line + b"\n" for i, line in enumerate(read_byte_lines(text)) if i not in without)
+
+
+def _count_unknown(settings: Settings, work: Path, splits: Dict[str, Dict[str, Any]]) -> None:
+    """What share of the pieces of dev and test the dictionaries, made from the training pieces, do not know."""
+    for split in (split for split in splits if split != "train"):
+        splits[split]["unknown"] = {}
+        for lang in settings.languages:
+            known = {line.rpartition(" ")[0] for line in read_lines(work / f"dict.{lang}.txt")}
+            pieces = [piece for line in read_lines(work / "bpe" / f"{split}.{lang}") for piece in line.split()]
+            unknown = sum(piece not in known for piece in pieces)
+            splits[split]["unknown"][lang] = round(unknown / max(len(pieces), 1), 6)
+
+
+@contextmanager
+def _progress(what: str, unit: str) -> Iterator[Callable[[int], None]]:
+    """Gives a function that takes how many more are done: a bar in a terminal, and at the end a line with the speed."""
+    start, done = time.monotonic(), 0
+    with tqdm(desc=what, unit=f" {unit}", unit_scale=True, disable=None, leave=False) as bar:
+
+        def advance(more: int) -> None:
+            nonlocal done
+            done += more
+            bar.update(more)
+
+        yield advance
+    seconds = max(time.monotonic() - start, 1e-3)
+    print(f"{what}: {done:,} {unit} in {seconds:.1f} s, {done / seconds:,.0f} a second", flush=True)
 
 
 # --- the folder --------------------------------------------------------------------------------------------------
+
+
+def _say_what_it_takes(corpus: Corpus, folder: Path, workers: int) -> None:
+    size = 0.0
+    for files in corpus.files.values():
+        size += sum(path.stat().st_size * (3.5 if path.suffix == ".gz" else 1) for path in files)
+    needed, free = _DISK * size / 1e9, shutil.disk_usage(folder).free / 1e9
+    minutes = size / _SPEED / workers / 60
+    print(
+        f"{size / 1e9:.2f} GB of raw text: about {minutes:.0f} minutes on {workers} cores, "
+        f"{needed:.1f} GB of disk ({free:.1f} are free)"
+    )
+    if needed > free:
+        raise InputError(
+            f"{folder}: about {needed:.1f} GB are needed, {free:.1f} are free; make room or choose another folder"
+        )
 
 
 def _input_checksums(corpus: Corpus) -> Dict[str, Dict[str, str]]:
@@ -340,53 +557,14 @@ def _finished(output: Path, settings: Settings, inputs: Dict[str, Dict[str, str]
     return record
 
 
-@contextmanager
-def _work_folder(output: Path) -> Iterator[Path]:
-    """A folder beside ``output`` that takes its name when complete; what an interrupted run left is removed."""
-    if not output.name:
-        raise InputError(f"--output {output}: give the name of a folder to make")
-    work = output.with_name(f".{output.name}.partial")
-    with _only_process(output):
-        try:
-            shutil.rmtree(work, ignore_errors=True)
-            work.mkdir(parents=True)
-        except OSError as error:
-            raise InputError(f"{work}: cannot be made ({error.strerror or error})") from error
-        try:
-            yield work
-            work.rename(output)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-
-
-@contextmanager
-def _only_process(output: Path) -> Iterator[None]:
-    """
-    Raises:
-        InputError: another process is making the same folder.
-    """
-    lock = output.with_name(f".{output.name}.lock")
-    try:
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        file = open(lock, "w")  # noqa: SIM115 (closed below)
-    except OSError as error:
-        raise InputError(f"{lock}: cannot be made ({error.strerror or error})") from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise InputError(f"{output} is being prepared by another process; wait for it") from error
-        try:
-            yield
-        finally:
-            lock.unlink()
-
-
-def _versions() -> Dict[str, str]:
-    versions = {"python": platform.python_version()}
+def _versions(moses: Optional[Path]) -> Dict[str, str]:
+    versions = {"python": platform.python_version(), "unicode": unicodedata.unidata_version}
     for name in _TOOLS:
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
+    if moses is not None:
+        for script in sorted((moses / "scripts" / "tokenizer").glob("*.perl")):
+            versions[script.name] = sha256(script)
     return versions

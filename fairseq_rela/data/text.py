@@ -1,23 +1,33 @@
-"""One line of raw text to tokens and back: control characters, punctuation, Moses tokenisation.
+"""One line of raw text to tokens and back: control characters, punctuation, Moses or jieba tokenisation.
 
-Moses through sacremoses, with the corrections that make its output that of the Perl scripts.
+Moses through sacremoses, with the corrections that make its output that of the Perl scripts, or through the
+scripts themselves. The corrections are of sacremoses 0.1.1 and 0.2;
+``MOSES=<checkout> pytest tests/test_text.py`` compares.
 """
 
+import logging
 import re
+import subprocess
+import unicodedata
+import warnings
 from functools import lru_cache
-from typing import List
+from pathlib import Path
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 import regex
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 from sacremoses.corpus import NonbreakingPrefixes
 
+from ..errors import InputError
+
 # Everything that Unicode calls a control, format, surrogate, private or unassigned character, and the line and
 # paragraph separators, which it calls separators. As Moses' remove-non-printing-char.perl, each becomes a space.
 _NON_PRINTING = regex.compile(r"[\p{C}\u2028\u2029]")
+# those of them at which somebody may end a line, or which UTF-8 cannot express
+_BREAKS = regex.compile(r"[\p{Cc}\p{Cs}\u2028\u2029]")
 _SPACES = re.compile(r"\s+")
 # "@@ " is BPE's mark for a word that goes on, so a text must not bring its own
 _DOUBLED_AT = re.compile(r"@(?=@)")
-_FINAL_PERIOD = re.compile(r"(?<=[^\s.])\.$")
 
 TOKENISERS = ("moses", "none")
 # what fairseq's dictionaries reserve, and Moses' escape of the same
@@ -25,10 +35,38 @@ _SPECIAL_SYMBOLS = {
     symbol: symbol.replace("<", "&lt;").replace(">", "&gt;") for symbol in ("<s>", "<pad>", "</s>", "<unk>")
 }
 
+# As Unicode and Perl define them; sacremoses' own lists are older and leave out Chinese and other scripts.
+_ALPHA = r"\p{Alphabetic}"
+_ALNUM = r"\p{Alphabetic}\p{Nd}"
+
+_ROMANIAN_DECOMPOSED = re.compile("[sStT][\u0326\u0327]|[aA][\u0306\u0302]|[iI]\u0302")
+_ROMANIAN_OTHER_FORMS = re.compile("[\u0302\u0306\u0326\u0327\u015e\u015f\u0162\u0163]")
+_CEDILLA_TO_COMMA = str.maketrans("\u015e\u015f\u0162\u0163", "\u0218\u0219\u021a\u021b")
+_ROMANIAN_PLAIN = str.maketrans("\u0218\u0219\u021a\u021bĂăÂâÎî", "SsTtAaAaIi")
+
+# a space with neither a Latin letter nor a digit beside it
+_CHINESE_SPACE = regex.compile(r"(?<![\p{Latin}\p{Nd}]) (?![\p{Latin}\p{Nd}])")
+
 
 def clean_characters(line: str) -> str:
     """One space for every run of white space and of characters that do not print; none at the ends."""
     return _SPACES.sub(" ", _NON_PRINTING.sub(" ", line)).strip()
+
+
+# Stanford NLP's mark for a split hyphen (WMT14 English-German), and entities that were tokenised once more (WMT18
+# Chinese-English)
+_STANFORD_HYPHEN = "##AT##-##AT##"
+_SPLIT_ENTITY = re.compile(r"& (amp|apos|quot|lt|gt|#124|#91|#93) ;( (?:s|t|re|ve|ll|d|m)(?= |$))?")
+
+
+def repair_tokens(line: str) -> str:
+    """Published tokens as Moses makes them: ``@-@`` for Stanford's hyphens, ``&apos;s`` for ``& apos ; s``."""
+
+    def entity(match: "re.Match[str]") -> str:
+        name, clitic = match.groups()
+        return f"&{name};" + ((clitic.strip() if name == "apos" else clitic) if clitic else "")
+
+    return _SPLIT_ENTITY.sub(entity, line.replace(_STANFORD_HYPHEN, "@-@"))
 
 
 class Preprocessor:
@@ -36,29 +74,80 @@ class Preprocessor:
 
     Args:
         language: its ISO 639-1 code; unknown ones are treated as English, as Moses does.
-        tokeniser: ``moses`` (normalise-punctuation, then tokenizer -a with escapes), or ``none`` where the
-            text is tokenised already: only characters that would break a line or a word are replaced.
+        tokeniser: ``moses`` (normalise-punctuation, then tokenizer -a with escapes; for Chinese jieba, which
+            neither normalises nor escapes), or ``none`` where the text is tokenised already: only characters
+            that would break a line or a word are replaced.
+        remove_diacritics: of Romanian, as Sennrich's scripts for WMT16. Cedillas always become commas below.
+        moses_scripts: folder of a Moses checkout, whose Perl scripts then take the place of sacremoses. The
+            output is the same; use :meth:`process_lines`, as Perl is started once a call.
+
+    Raises:
+        InputError: ``remove_diacritics`` for another language, no such script, or no jieba.
     """
 
-    def __init__(self, language: str, tokeniser: str = "moses") -> None:
+    def __init__(
+        self,
+        language: str,
+        tokeniser: str = "moses",
+        remove_diacritics: bool = False,
+        moses_scripts: Optional[Path] = None,
+    ) -> None:
+        if remove_diacritics and language != "ro":
+            raise InputError(f"diacritics can be removed from Romanian (ro) only, not from {language!r}")
+        self.language = language
         self.tokeniser = tokeniser
-        if tokeniser == "moses":
-            self._normaliser = _punctuation_normaliser(language)
-            self._tokenizer = MosesTokenizer(lang=_moses_language(language))
+        self._remove_diacritics = remove_diacritics
+        self._cut = _jieba_cut() if tokeniser == "moses" and language == "zh" else None
+        self._scripts: Optional[_Scripts] = None
+        if tokeniser == "moses" and language != "zh":
+            if moses_scripts is not None:
+                self._scripts = _Scripts(moses_scripts, language)
+            else:
+                self._normaliser = _Normaliser(language)
+                self._tokenizer = _Tokenizer(_moses_language(language))
 
     def __call__(self, line: str) -> str:
-        line = clean_characters(_DOUBLED_AT.sub("@ ", line))
-        if self.tokeniser == "none":
-            return " ".join(_SPECIAL_SYMBOLS.get(token, token) for token in line.split())
+        if self._scripts is not None:
+            return self.process_lines([line])[0]
+        line = _DOUBLED_AT.sub("@ ", line)
+        if self.tokeniser == "none" or self._cut is not None:
+            line = clean_characters(line)
+            tokens = line if self._cut is None else " ".join(self._cut(line))
+            return " ".join(_SPECIAL_SYMBOLS.get(token, token) for token in tokens.split())
         # Perl's rules see the line end
-        line = self._normaliser.normalize(line + "\n")
+        line = self._normaliser.normalize(_BREAKS.sub(" ", line) + "\n")
+        line = self._between(line)
         line = self._tokenizer.tokenize(line, aggressive_dash_splits=True, return_str=True, escape=True)
-        # Moses splits the final period of a line even after an abbreviation, sacremoses does not
-        return clean_characters(_FINAL_PERIOD.sub(" .", line.strip()))
+        return " ".join(line.split())
+
+    def process_lines(self, lines: List[str]) -> List[str]:
+        """The same for a block of lines.
+
+        Raises:
+            InputError: a script of Moses failed.
+        """
+        if self._scripts is None:
+            return [self(line) for line in lines]
+        block = [_BREAKS.sub(" ", _DOUBLED_AT.sub("@ ", line)) for line in lines]
+        block = [self._between(line) for line in self._scripts.normalise(block)]
+        return [" ".join(line.split()) for line in self._scripts.tokenise(block)]
+
+    def _between(self, line: str) -> str:
+        """What comes between the normalisation of punctuation and the tokenisation."""
+        line = _NON_PRINTING.sub(" ", line)
+        if self.language == "ro" and _ROMANIAN_OTHER_FORMS.search(line):
+            line = _ROMANIAN_DECOMPOSED.sub(lambda match: unicodedata.normalize("NFC", match.group()), line)
+            line = line.translate(_CEDILLA_TO_COMMA)
+        if self._remove_diacritics:
+            line = line.translate(_ROMANIAN_PLAIN)
+        return line
 
 
 class Detokeniser:
     """Tokens of one language, with BPE undone, to text: Moses' rules, escapes and ``@-@`` undone.
+
+    A line from "<" to ">" is a line like others here, as it may begin and end with <unk>; detokenizer.perl takes it
+    for XML. In Chinese, spaces are removed where neither neighbour is a Latin letter or a digit, as for WMT17.
 
     Args:
         language: its ISO 639-1 code.
@@ -66,24 +155,222 @@ class Detokeniser:
     """
 
     def __init__(self, language: str, tokeniser: str = "moses") -> None:
-        self._detokenizer = MosesDetokenizer(lang=_moses_language(language)) if tokeniser == "moses" else None
+        self._chinese = tokeniser == "moses" and language == "zh"
+        self._detokenizer: Optional[_Detokenizer] = None
+        if tokeniser == "moses" and not self._chinese:
+            self._detokenizer = _Detokenizer(_moses_language(language))
 
     def __call__(self, line: str) -> str:
+        if self._chinese:
+            return _CHINESE_SPACE.sub("", " ".join(line.split()))
         if self._detokenizer is None:
             return line
         return self._detokenizer.detokenize(line.split())
 
 
-def _punctuation_normaliser(language: str) -> MosesPunctNormalizer:
-    normaliser = MosesPunctNormalizer(lang=language, perl_parity=True)
-    if language not in ("en", "cs", "de", "es", "fr"):
-        # Perl has the rule for quotes and commas in every language but English and Czech
-        rules: List = normaliser.substitutions
-        end = len(rules) - len(normaliser.OTHER)
-        rules[end:end] = normaliser.DE_ES_FR_QUOTATION_FOLLOWED_BY_COMMA
-    return normaliser
+class _Pattern:
+    """A compiled expression that is tried only on texts with a string that every match has: most have none."""
+
+    def __init__(self, pattern: Any, needs: str) -> None:
+        self._sub: Callable[[str, str], str] = pattern.sub
+        self._needs = needs
+
+    def sub(self, replacement: str, text: str) -> str:
+        return self._sub(replacement, text) if self._needs in text else text
+
+
+class _Normaliser(MosesPunctNormalizer):
+    def __init__(self, language: str) -> None:
+        super().__init__(lang=language, perl_parity=True)
+        rules: List[Tuple[str, str]] = self.substitutions
+        if language not in ("en", "cs", "cz", "de", "es", "fr"):
+            # Perl has the rule for quotes and commas in every language but English and Czech
+            end = len(rules) - len(self.OTHER)
+            rules[end:end] = self.DE_ES_FR_QUOTATION_FOLLOWED_BY_COMMA
+        # Perl makes double quotes of all single ones, perl_parity of ’ alone; a CR never gets here
+        self.substitutions = [(rule, '"' if rule in ("‘", "‚") else by) for rule, by in rules if rule != r"\r"]
+        # Perl reads bytes here, and its \d are the ASCII digits
+        self._rules = [(_needed(rule), re.compile(rule, re.ASCII).sub, by) for rule, by in self.substitutions]
+
+    def normalize(self, text: str) -> str:
+        for needed, substitute, replacement in self._rules:
+            if needed in text:
+                text = substitute(replacement, text)
+        return text
+
+
+def _needed(rule: str) -> str:
+    """A string that every match of a rule of the normaliser has."""
+    if rule == " +":
+        return "  "  # one space becomes one space
+    if not re.search(r"\\[ds]|[\[+*]|(?<!\\)[()]", rule):
+        return rule.replace("\\", "")
+    # without classes, groups and counts; the others of the characters left are common ones
+    return re.sub(r"\\[ds][*+]?|\[.*?\][*+]?|(?<!\\)[()+]|\\", "", rule).strip(" .")
+
+
+class _Tokenizer(MosesTokenizer):
+    def __init__(self, language: str) -> None:
+        super().__init__(lang=language)
+        self.NUMERIC_ONLY_PREFIXES = set(self.NUMERIC_ONLY_PREFIXES)
+        self.NONBREAKING_PREFIXES = set(self.NONBREAKING_PREFIXES)
+        self._is_alpha = regex.compile(f"[{_ALPHA}]").search
+        self._is_lower = regex.compile(r"\p{Lowercase}").match
+        other = rf"[^{_ALNUM}\s.'`,\-]"
+        if language in ("fi", "sv"):
+            # the colon stays in EU:ssa; sacremoses has the rule in a comment only
+            other = rf"(?!:\p{{Ll}}){other}"
+        self.PAD_NOT_ISALNUM = regex.compile(f"({other})"), r" \1 "
+        self.AGGRESSIVE_HYPHEN_SPLIT = self._rule(rf"([{_ALNUM}])\-(?=[{_ALNUM}])", r"\1 @-@ ", "-")
+        self.COMMA_SEPARATE_1 = self._rule(r"(\P{N}),", r"\1 , ", ",")
+        self.COMMA_SEPARATE_2 = self._rule(r",(\P{N})", r" , \1", ",")
+        self.COMMA_SEPARATE_3 = self._rule(r"(\p{N}),$", r"\1 , ", ",")
+        self.ENGLISH_SPECIFIC_APOSTROPHE = [
+            self._rule(rf"([^{_ALPHA}])'([^{_ALPHA}])", r"\1 ' \2", "'"),
+            self._rule(rf"([^{_ALPHA}\p{{N}}])'([{_ALPHA}])", r"\1 ' \2", "'"),
+            self._rule(rf"([{_ALPHA}])'([^{_ALPHA}])", r"\1 ' \2", "'"),
+            self._rule(rf"([{_ALPHA}])'([{_ALPHA}])", r"\1 '\2", "'"),
+            self._rule(r"(\p{N})'(s)", r"\1 '\2", "'"),
+        ]
+        self.FR_IT_SPECIFIC_APOSTROPHE = [
+            self._rule(rf"([^{_ALPHA}])'([^{_ALPHA}])", r"\1 ' \2", "'"),
+            self._rule(rf"([^{_ALPHA}])'([{_ALPHA}])", r"\1 ' \2", "'"),
+            self._rule(rf"([{_ALPHA}])'([^{_ALPHA}])", r"\1 ' \2", "'"),
+            self._rule(rf"([{_ALPHA}])'([{_ALPHA}])", r"\1' \2", "'"),
+        ]
+        self.TRAILING_DOT_APOSTROPHE = _Pattern(self.TRAILING_DOT_APOSTROPHE[0], ".'"), " . ' "
+        self.MOSES_ESCAPE_XML_REGEXES = [
+            (_Pattern(pattern, pattern.pattern[-1]), by) for pattern, by in self.MOSES_ESCAPE_XML_REGEXES
+        ]
+
+    @staticmethod
+    def _rule(pattern: str, replacement: str, needs: str) -> Tuple[_Pattern, str]:
+        return _Pattern(regex.compile(pattern), needs), replacement
+
+    def islower(self, text: str) -> bool:
+        return self._is_lower(text) is not None
+
+    def isanyalpha(self, text: str) -> bool:
+        return self._is_alpha(text) is not None
+
+    def replace_multidots(self, text: str) -> str:
+        return super().replace_multidots(text) if ".." in text else text
+
+    def restore_multidots(self, text: str) -> str:
+        return super().restore_multidots(text) if "DOTMULTI" in text else text
+
+    def handles_nonbreaking_prefixes(self, text: str) -> str:
+        text = text.strip()
+        # Moses splits the final period of a line even after an abbreviation, sacremoses does not
+        if text.endswith(".") and text[-2:-1] not in ("", " ", "."):
+            text = text[:-1] + " ."
+        # super() changes nothing but spaces where no word ends in a period
+        return super().handles_nonbreaking_prefixes(text) if ". " in text else text
+
+
+class _Detokenizer(MosesDetokenizer):
+    # Put before a token, they take it out of sacremoses' rules: no rule of Moses moves this token, or this one is
+    # joined to the one before. Private characters, which no clean text has.
+    _FREE, _JOINED = "\ue000", "\ue001"
+
+    def __init__(self, language: str) -> None:
+        super().__init__(lang=language)
+        self.IS_CURRENCY_SYMBOL = regex.compile(r"^[\p{Sc}(\[{¿¡]+$")
+        self.IS_ENGLISH_CONTRACTION = regex.compile(rf"^'[{_ALPHA}]")
+        self.IS_FRENCH_CONRTACTION = regex.compile(rf"[{_ALPHA}]'$")  # so spelt in sacremoses
+        self.STARTS_WITH_ALPHA = regex.compile(rf"^[{_ALPHA}]")
+        self.IS_FINNISH_ENDING = re.compile(
+            # sacremoses forgets that the third part is optional too
+            "^({})({})?({})?$".format(
+                *map("|".join, (self.FINNISH_MORPHSET_1, self.FINNISH_MORPHSET_2, self.FINNISH_MORPHSET_3))
+            )
+        )
+        self._ends_with_alnum = regex.compile(rf"[{_ALNUM}]$").search
+
+    def detokenize(self, tokens: Sequence[str], return_str: bool = True, unescape: bool = True) -> Any:
+        text = self.AGGRESSIVE_HYPHEN_SPLIT[0].sub("-", f" {' '.join(tokens)} ")
+        if "&" in text:
+            text = self.unescape_xml(text)
+        tokens = text.split()
+        if self.lang == "en" and " '" in text:
+            tokens = [self._FREE + token if self._stays(token, before) else token for before, token in _pairs(tokens)]
+        elif self.lang == "fi" and ": " in text:
+            tokens = [
+                self._JOINED + token.lower() if self._joins(token, before) else token
+                for before, token in _pairs(tokens)
+            ]
+        text = self.tokenize(tokens, return_str=True, unescape=False)
+        return re.sub(f" ?{self._JOINED}|{self._FREE}", "", text)
+
+    def _stays(self, token: str, before: str) -> bool:
+        """Sacremoses joins 's to whatever is before it, Moses to letters and digits."""
+        return bool(self.IS_ENGLISH_CONTRACTION.search(token)) and not self._ends_with_alnum(before)
+
+    def _joins(self, token: str, before: str) -> bool:
+        """Moses joins a case ending to a colon, EU:ssa."""
+        return before.endswith(":") and bool(self.IS_FINNISH_ENDING.search(token))
+
+
+def _pairs(tokens: Sequence[str]) -> Iterator[Tuple[str, str]]:
+    """Each token with the one before it."""
+    return zip(["", *tokens], tokens)
+
+
+class _Scripts:
+    """Two scripts of a Moses checkout, run on blocks of lines."""
+
+    def __init__(self, folder: Path, language: str) -> None:
+        scripts = Path(folder) / "scripts" / "tokenizer"
+        self._normalise = [scripts / "normalize-punctuation.perl", "-l", language]
+        self._tokenise = [scripts / "tokenizer.perl", "-a", "-q", "-l", _moses_language(language)]
+        for script, *_ in (self._normalise, self._tokenise):
+            if not script.is_file():
+                raise InputError(f"{script}: no such script; give the folder of a checkout of moses-smt/mosesdecoder")
+
+    def normalise(self, lines: List[str]) -> List[str]:
+        return self._run(self._normalise, lines)
+
+    def tokenise(self, lines: List[str]) -> List[str]:
+        return self._run(self._tokenise, lines)
+
+    @staticmethod
+    def _run(command: List[Any], lines: List[str]) -> List[str]:
+        script = command[0]
+        text = "".join(f"{line}\n" for line in lines)
+        try:
+            result = subprocess.run(
+                ["perl", *map(str, command)], input=text.encode("utf-8"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+        except OSError as error:
+            raise InputError(
+                f"perl cannot be run ({error.strerror or error}); install it, or use no scripts"
+            ) from error
+        if result.returncode:
+            said = result.stderr.decode("utf-8", "replace").strip().split("\n")[-1]
+            raise InputError(f"{script} failed with exit status {result.returncode}: {said}")
+        output = result.stdout.decode("utf-8", "replace").split("\n")[:-1]
+        if len(output) != len(lines):
+            raise InputError(f"{script} made {len(output)} lines of {len(lines)}; use a newer Moses, or no scripts")
+        return output
 
 
 @lru_cache(maxsize=None)
 def _moses_language(language: str) -> str:
     return language if language in NonbreakingPrefixes().available_langs.values() else "en"
+
+
+@lru_cache(maxsize=None)
+def _jieba_cut() -> Callable[[str], Iterator[str]]:
+    try:
+        with warnings.catch_warnings():
+            # of pkg_resources, and of its own expressions from Python 3.12 on
+            warnings.simplefilter("ignore")
+            import jieba
+    except ImportError as error:
+        raise InputError(f"Chinese needs jieba ({error}); run: pip install jieba") from error
+    jieba.setLogLevel(logging.WARNING)
+    tokenizer = jieba.Tokenizer()
+    # initialize() would read and write a cache in the temporary folder that all users and processes share
+    tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())
+    tokenizer.initialized = True
+    return tokenizer.cut

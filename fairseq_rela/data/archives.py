@@ -1,0 +1,340 @@
+"""Members of downloaded archives, read without unpacking: nothing is written, and no damage passes unnoticed."""
+
+import bz2
+import gzip
+import io
+import lzma
+import re
+import stat
+import struct
+import tarfile
+import zipfile
+import zlib
+from contextlib import contextmanager
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, BinaryIO, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from tqdm import tqdm
+
+from ..errors import InputError
+from .lines import PathLike
+
+_BLOCK = 1 << 16
+_MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ\x00"}
+_ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
+_OPEN: Dict[str, Callable[..., Any]] = {"gz": gzip.open, "bz2": bz2.open, "xz": lzma.open}
+_HTML = re.compile(rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*|<!--.*?-->\s*)*<(!doctype\s+html|html)\b", re.I | re.S)
+_TAR_RECORD = 10240  # a tar is written in records of this many bytes; some programs leave junk behind its end
+_LARGEST_HEADER = 1 << 20  # no honest name is longer; tarfile holds such a header in memory
+_NAME_TYPES = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, b"X")
+_NAMES_KEPT = 1000
+# what the standard library raises for archives that are damaged or made to hurt; OverflowError and ValueError
+# come from numbers in headers, RuntimeError and NotImplementedError from zip features it does not know
+_DAMAGE = (
+    *(EOFError, OSError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, zipfile.LargeZipFile),
+    *(struct.error, ValueError, OverflowError, IndexError, KeyError, RuntimeError),
+)
+
+
+class _Entry(NamedTuple):
+    """A member: ``refused`` says why its content cannot be had, where it cannot."""
+
+    name: str
+    refused: Optional[str]
+    size: int
+    open: Callable[[], Any]
+
+
+def kind(path: PathLike) -> str:
+    """What a file is by its content: names lie (``training-giga-fren.tar`` is gzipped).
+
+    Returns:
+        ``zip``, ``tar``, ``tar.gz``, ``tar.bz2``, ``tar.xz``, ``gz``, ``bz2``, ``xz`` or ``plain``.
+    """
+    try:
+        with open(path, "rb") as file:
+            head = file.read(tarfile.BLOCKSIZE)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    if head.startswith(_ZIP_MAGIC):
+        return "zip"
+    for name, magic in _MAGIC.items():
+        if head.startswith(magic):
+            return f"tar.{name}" if _is_tar(_unpacked_head(path, name)) else name
+    return "tar" if _is_tar(head) else "plain"
+
+
+def looks_like_html(head: bytes) -> bool:
+    """Whether content that begins so is a web page, as servers send in place of a file that they lack."""
+    return _HTML.match(head) is not None
+
+
+def verify(path: PathLike) -> None:
+    """Read an archive to its end: checksums of gzip and zip, structure of tar.
+
+    Plain text has no structure to test; it is refused where it is empty, a web page, or begins with zero bytes.
+
+    Raises:
+        InputError: damaged, truncated, encrypted, or something after the end.
+    """
+    path = Path(path)
+    content = kind(path)
+    size = path.stat().st_size
+    if not size:
+        raise InputError(f"{path}: empty file; fetch it again")
+    if content in ("plain", *_OPEN):
+        head = _unpacked_head(path, content)
+        if looks_like_html(head):
+            raise InputError(f"{path}: a web page instead of the file; fetch it again from another place")
+        if len(head) == head.count(0) > 0:
+            raise InputError(f"{path}: begins with zero bytes instead of text; fetch it again")
+    if content == "plain":
+        return
+    with _damage_named(path):
+        if content == "zip":
+            _verify_zip(path)
+            return
+        bar = dict(total=size, desc=f"test {path.name}", unit="B", unit_scale=True, disable=None, leave=False)
+        with open(path, "rb") as file, tqdm.wrapattr(file, "read", **bar) as watched:
+            _read_to_the_end(watched, content)
+
+
+def read_members(path: PathLike, wanted: Sequence[str]) -> Iterator[Tuple[str, BinaryIO]]:
+    """The wanted members of an archive, in its order, in one pass.
+
+    A member that ends in ``.gz`` is decompressed, and keeps its name. A file of kind ``gz`` or ``plain`` is its own
+    only member, whatever the one entry of ``wanted`` says, and has the file's name.
+
+    Whether everything wanted was there, once and whole, is only known at the end: use nothing of what was read
+    before the iteration has ended. Each file object is closed when the next is asked for.
+
+    Args:
+        wanted: names, or shell patterns in which ``*`` and ``?`` do not match ``/``. A leading ``./`` does not count.
+
+    Raises:
+        InputError: damage; a wanted member is missing, comes twice, is encrypted, is no regular file, or has a name
+            that leads out of the archive; a pattern that matches nothing. Reads of the file objects raise it too.
+    """
+    path = Path(path)
+    content = kind(path)
+    wanted = [_without_dot(name) for name in wanted]
+    if content in ("plain", *_OPEN):
+        yield from _only_member(path, content, wanted)
+        return
+    names: List[str] = []
+    given: List[str] = []
+    with _damage_named(path), open(path, "rb") as file:
+        for entry in _entries(file, content):
+            if len(names) < _NAMES_KEPT:
+                names.append(entry.name)
+            if not any(_matches(entry.name, pattern) for pattern in wanted):
+                continue
+            _refuse(path, entry, given)
+            given.append(entry.name)
+            with _reader(path, entry) as reader:
+                yield entry.name, reader
+    for pattern in wanted:
+        if not any(_matches(name, pattern) for name in given):
+            raise InputError(f"{path}: has no member {_shown(pattern)}; it has {_examples(pattern, names)}")
+
+
+# --- entries -----------------------------------------------------------------------------------------------------
+
+
+def _entries(file: BinaryIO, content: str) -> Iterator[_Entry]:
+    if content == "zip":
+        with zipfile.ZipFile(file) as archive:
+            yield from _zip_entries(archive)
+    else:
+        with _unpacked(file, content) as stream:
+            yield from _tar_entries(stream)
+
+
+def _zip_entries(archive: zipfile.ZipFile) -> Iterator[_Entry]:
+    for info in archive.infolist():
+        if info.is_dir():
+            continue
+        mode = stat.S_IFMT(info.external_attr >> 16)  # 0 where it was not made on Unix
+        refused = "is encrypted" if info.flag_bits & 1 else None
+        if mode not in (0, stat.S_IFREG):
+            refused = "is a link or device, not a file"
+        # B023: each entry is used up before the next
+        yield _Entry(_without_dot(info.filename), refused, info.file_size, lambda: archive.open(info))  # noqa: B023
+
+
+class _StrictInfo(tarfile.TarInfo):
+    """A header that must be sound: tarfile takes a damaged one, or none at all, for the end of the archive."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes, encoding: str, errors: str) -> Any:
+        if len(buf) == tarfile.BLOCKSIZE == buf.count(0):
+            return super().frombuf(buf, encoding, errors)  # raises what says that this is the end
+        try:
+            info = super().frombuf(buf, encoding, errors)
+        except tarfile.HeaderError as error:
+            raise tarfile.ReadError(f"{error} before the end marker") from error
+        if info.size < 0 or (info.type in _NAME_TYPES and info.size > _LARGEST_HEADER):
+            raise tarfile.ReadError("a header of impossible size")
+        return info
+
+
+def _tar_entries(stream: BinaryIO) -> Iterator[_Entry]:
+    """Entries of an unpacked stream, which is read to its very end.
+
+    tarfile could unpack by itself (``r|*``), but tests no checksum then and stops at the first gzip member.
+    """
+    with tarfile.open(fileobj=stream, mode="r|", tarinfo=_StrictInfo, bufsize=_BLOCK) as archive:
+        for info in archive:
+            if not info.isdir():
+                refused = None if info.isreg() else "is a link or device, not a file"
+                name = _without_dot(info.name)
+                yield _Entry(name, refused, info.size, lambda: archive.extractfile(info))  # noqa: B023
+        rest, junk = 0, False
+        for block in iter(lambda: archive.fileobj.read(_BLOCK), b""):
+            rest, junk = rest + len(block), junk or len(block) != block.count(0)
+            if junk and rest > _TAR_RECORD:
+                raise tarfile.ReadError("something stands after the end")
+
+
+def _read_to_the_end(file: BinaryIO, content: str) -> None:
+    with _unpacked(file, content) as stream:
+        if content.startswith("tar"):
+            for _ in _tar_entries(stream):
+                pass
+        while stream.read(_BLOCK):
+            pass
+
+
+def _verify_zip(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        bar = dict(total=sum(info.file_size for info in entries), desc=f"test {path.name}", unit="B", leave=False)
+        with tqdm(**bar, unit_scale=True, disable=None) as progress:
+            for info in entries:
+                if info.flag_bits & 1:
+                    raise InputError(f"{path}: {_shown(info.filename)} is encrypted; fetch it from another place")
+                with archive.open(info) as member:
+                    for block in iter(lambda: member.read(_BLOCK), b""):
+                        progress.update(len(block))
+
+
+# --- members -----------------------------------------------------------------------------------------------------
+
+
+class _Reader(io.RawIOBase):
+    """A member whose damage is an InputError."""
+
+    def __init__(self, where: str, source: BinaryIO):
+        self._where, self._source = where, source
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with _damage_named(self._where):
+            block = self._source.read(len(buffer))
+        buffer[: len(block)] = block
+        return len(block)
+
+
+def _named(where: str, source: BinaryIO) -> Any:
+    """A file object whose every way of reading goes through :class:`_Reader`."""
+    return io.BufferedReader(_Reader(where, source), _BLOCK)
+
+
+@contextmanager
+def _reader(path: Path, entry: _Entry) -> Iterator[BinaryIO]:
+    source = entry.open()
+    if entry.name.endswith(".gz"):
+        source = gzip.GzipFile(fileobj=source)
+    with _named(f"{path}: {_shown(entry.name)}", source) as reader:
+        yield reader
+
+
+def _only_member(path: Path, content: str, wanted: Sequence[str]) -> Iterator[Tuple[str, BinaryIO]]:
+    if len(wanted) != 1:
+        raise InputError(f"{path}: a single file and no archive, but {len(wanted)} members of it are wanted")
+    with open(path, "rb") as file, _unpacked(file, content) as stream, _named(str(path), stream) as reader:
+        yield path.name, reader
+
+
+def _refuse(path: Path, entry: _Entry, given: Sequence[str]) -> None:
+    """
+    Raises:
+        InputError: an entry that is wanted must not be used.
+    """
+    refused = entry.refused
+    if entry.name.startswith("/") or ".." in entry.name.split("/"):
+        refused = "has a name that leads out of the archive"
+    elif entry.name in given:
+        refused = "is there twice"
+    elif entry.name.endswith(".gz") and not entry.size:
+        refused = "is empty, which no gz file is"
+    if refused:
+        raise InputError(f"{path}: member {_shown(entry.name)} {refused}; fetch the archive from another place")
+
+
+def _matches(name: str, pattern: str) -> bool:
+    names, patterns = name.split("/"), pattern.split("/")
+    return name == pattern or (len(names) == len(patterns) and all(map(fnmatchcase, names, patterns)))
+
+
+def _examples(name: str, names: Sequence[str]) -> str:
+    return ", ".join(_shown(name) for name in get_close_matches(name, names, 5, 0.0)) or "no file at all"
+
+
+def _without_dot(name: str) -> str:
+    while name.startswith("./"):
+        name = name[2:].lstrip("/")
+    return name
+
+
+def _shown(name: str) -> str:
+    """The name fit for one line of a message, whatever bytes it was made of."""
+    return name if name.isprintable() else ascii(name)
+
+
+# --- bytes -------------------------------------------------------------------------------------------------------
+
+
+def _unpacked(file: BinaryIO, content: str) -> Any:
+    """The bytes of a file of that kind, decompressed, as a context that leaves the file itself open."""
+    opener = _OPEN.get(content.split(".")[-1])
+    return opener(file, "rb") if opener else _as_it_is(file)
+
+
+@contextmanager
+def _as_it_is(file: BinaryIO) -> Iterator[BinaryIO]:
+    yield file
+
+
+def _unpacked_head(path: PathLike, content: str) -> bytes:
+    """The first bytes, or none where they cannot be unpacked."""
+    try:
+        with open(path, "rb") as file, _unpacked(file, content) as stream:
+            return stream.read(2 * tarfile.BLOCKSIZE)
+    except _DAMAGE:
+        return b""
+
+
+def _is_tar(head: bytes) -> bool:
+    try:
+        tarfile.TarInfo.frombuf(head[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
+    except (tarfile.TarError, ValueError):
+        return False
+    return True
+
+
+@contextmanager
+def _damage_named(where: Any) -> Iterator[None]:
+    try:
+        yield
+    except InputError:
+        raise
+    except _DAMAGE as error:
+        if isinstance(error, OSError) and error.errno:
+            raise InputError(f"{where}: cannot be read ({error.strerror or error})") from error
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{where}: damaged or truncated ({reason}); fetch it again") from error

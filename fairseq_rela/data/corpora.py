@@ -1,0 +1,438 @@
+"""Out of fetched archives, the raw text of a task: every format of the WMT corpora to pairs of lines, all counted."""
+
+import re
+import shutil
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+
+import regex
+from tqdm import tqdm
+
+from ..errors import InputError
+from .archives import read_members
+from .folders import work_folder
+from .lines import count_lines, read_byte_lines, read_json, read_lines, read_parallel, sha256, write_json, write_whole
+
+RECORD = "extract.json"
+SPLITS = ("train", "valid", "test")
+_FORMATS = ("plain", "sgm", "tsv", "bars", "tmx")
+_ONE_FILE = ("tsv", "bars", "tmx")
+_MOST_DAMAGED = 0.01  # of a training corpus, before it is taken for the wrong file
+
+Pair = Tuple[str, str]
+Member = Tuple[str, Path]
+
+
+class Expected(NamedTuple):
+    """How many pairs there must be, give or take a share of them."""
+
+    pairs: int
+    tolerance: float = 0.0
+
+    def allows(self, pairs: int) -> bool:
+        return abs(pairs - self.pairs) <= self.tolerance * self.pairs
+
+    def __str__(self) -> str:
+        return f"{self.pairs:,}" + (f" give or take {self.tolerance:.1%}" if self.tolerance else "")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One corpus of a split.
+
+    Attributes:
+        format: ``plain`` (two files of lines), ``sgm`` (two files of ``<seg>``), ``tsv``, ``bars`` ("a ||| b")
+            or ``tmx`` (one file).
+        files: ``DOWNLOAD:MEMBER`` of source and target, or of the one file; the member may be a shell pattern, or
+            be left out where the download is the file. Several files of a pattern are paired by what its ``*`` are.
+        columns: languages of the columns of one file.
+        expected: how many pairs, where that is known.
+    """
+
+    format: str
+    files: Tuple[str, ...]
+    columns: Tuple[str, ...] = ()
+    expected: Optional[Expected] = None
+
+    @property
+    def downloads(self) -> List[str]:
+        return [name.partition(":")[0] for name in self.files]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a task's raw text is made of.
+
+    Attributes:
+        languages: source and target.
+        splits: split to its parts, which are joined in order.
+        subsets: name to the part that says which pairs of the test set belong to it.
+        reference_length: sacreBLEU's 13a tokens of the test reference, where known.
+    """
+
+    languages: Tuple[str, str]
+    splits: Dict[str, Tuple[Part, ...]]
+    subsets: Dict[str, Part]
+    reference_length: Optional[int] = None
+
+    @property
+    def parts(self) -> List[Part]:
+        return [part for parts in self.splits.values() for part in parts] + list(self.subsets.values())
+
+    @property
+    def downloads(self) -> List[str]:
+        """Names of the downloads that are needed, each once."""
+        return list(dict.fromkeys(name for part in self.parts for name in part.downloads))
+
+
+def parse_sources(spec: Mapping[str, Any], languages: Tuple[str, str]) -> Sources:
+    """The entries ``train``, ``valid``, ``test``, ``subsets`` and ``reference_length`` of a corpus file.
+
+    Raises:
+        InputError: unknown or missing entries.
+    """
+    splits = {}
+    for split in SPLITS:
+        if not isinstance(spec.get(split), list) or not spec[split]:
+            raise InputError(f"{split}: give a list of corpora")
+        splits[split] = tuple(_parse_part(entry, split, languages) for entry in spec[split])
+    subsets = {name: _parse_part(entry, name, languages) for name, entry in (spec.get("subsets") or {}).items()}
+    length = spec.get("reference_length")
+    if length is not None and not isinstance(length, int):
+        raise InputError(f"reference_length: {length!r} is not a number")
+    return Sources(languages, splits, subsets, length)
+
+
+def parse_expected(entry: Mapping[str, Any], where: str) -> Expected:
+    """``pairs`` and ``tolerance`` of an entry.
+
+    Raises:
+        InputError: not a count and a share below 1.
+    """
+    pairs, tolerance = entry.get("pairs"), entry.get("tolerance", 0.0)
+    if not isinstance(pairs, int) or pairs < 1:
+        raise InputError(f"{where}: pairs: {pairs!r} is not a count")
+    if not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 1:
+        raise InputError(f"{where}: tolerance: {tolerance!r} is not a share between 0 and 1")
+    return Expected(pairs, float(tolerance))
+
+
+def _parse_part(entry: Any, where: str, languages: Tuple[str, str]) -> Part:
+    known = {"format", "source", "target", "file", "columns", "pairs", "tolerance"}
+    if not isinstance(entry, dict) or not set(entry) <= known:
+        raise InputError(f"{where}: an entry has other keys than {', '.join(sorted(known))}")
+    style = entry.get("format", "plain")
+    if style not in _FORMATS:
+        raise InputError(f"{where}: no format {style!r}; there are {', '.join(_FORMATS)}")
+    keys = ("file",) if style in _ONE_FILE else ("source", "target")
+    for key in ("source", "target", "file"):
+        if (key in entry) != (key in keys):
+            raise InputError(f"{where}: the format {style} has {' and '.join(keys)}")
+    columns = tuple(entry.get("columns", ()))
+    if style in _ONE_FILE and sorted(columns) != sorted(languages):
+        raise InputError(f"{where}: columns must be {languages[0]} and {languages[1]} in their order in the file")
+    expected = parse_expected(entry, where) if "pairs" in entry else None
+    return Part(style, tuple(str(entry[key]) for key in keys), columns, expected)
+
+
+def extract(
+    sources: Sources, archives: Mapping[str, Path], output: Path, identity: Mapping[str, Any]
+) -> Dict[str, Any]:
+    """Write ``SPLIT.LANG`` and ``test.SUBSET.lines`` of a task into ``output``, or reuse them.
+
+    Dev and test sets are left as they are and must be complete. Of a training corpus, pairs that are not UTF-8 or do
+    not have two sides are left out and counted; lines with nothing in them stay, for cleaning to count.
+
+    Args:
+        archives: name of a download to its file.
+        identity: what the text is made from, kept in the record.
+
+    Returns:
+        the record, ``extract.json``: counts of each corpus, and checksums.
+
+    Raises:
+        InputError: a member that is missing or damaged, sides of unequal length, unexpected counts.
+    """
+    with work_folder(output) as work:
+        record: Dict[str, Any] = {**identity, "splits": {}, "subsets": {}}
+        for split, parts in sources.splits.items():
+            record["splits"][split] = _write_split(split, parts, sources.languages, archives, work)
+        for name, part in sources.subsets.items():
+            record["subsets"][name] = _write_subset(name, part, sources.languages, archives, work)
+        if sources.reference_length is not None:
+            _check_reference(work / f"test.{sources.languages[1]}", sources.reference_length)
+        record["outputs"] = {path.name: sha256(path) for path in sorted(work.iterdir()) if path.is_file()}
+        write_json(work / RECORD, record)
+    return record
+
+
+def finished(output: Path, identity: Mapping[str, Any]) -> Optional[Dict[str, Any]]:
+    """The record of a complete folder of the same make, None where there is none yet.
+
+    Raises:
+        InputError: it was made of something else, or a file of it has changed.
+    """
+    if not output.exists():
+        return None
+    if not (output / RECORD).is_file():
+        raise InputError(f"{output} exists and was not made by `rela extract`; move it away")
+    record = read_json(output / RECORD)
+    if not isinstance(record, dict) or any(record.get(key) != value for key, value in identity.items()):
+        raise InputError(f"{output} was made from other corpora; remove it, or choose another experiments folder")
+    for name, checksum in record.get("outputs", {}).items():
+        if not (output / name).is_file() or sha256(output / name) != checksum:
+            raise InputError(f"{output / name} is missing or has changed; remove {output} and run again")
+    return record
+
+
+def describe(record: Mapping[str, Any]) -> str:
+    """The counts of a record, a line a corpus."""
+    lines = []
+    for split, parts in record["splits"].items():
+        for part in parts:
+            damaged = ", ".join(f"{rule} {n:,}" for rule, n in part["left_out"].items() if n)
+            lines.append(f"{split}: {part['pairs']:,} pairs from {part['from']}" + (f" ({damaged})" if damaged else ""))
+    lines += [f"test.{name}: {n:,} lines of the test set" for name, n in record["subsets"].items()]
+    return "\n".join(lines)
+
+
+# --- a split -------------------------------------------------------------------------------------------------------
+
+
+def _write_split(
+    split: str, parts: Iterable[Part], languages: Tuple[str, str], archives: Mapping[str, Path], work: Path
+) -> List[Dict[str, Any]]:
+    counts = []
+    with ExitStack() as stack:
+        sides = [stack.enter_context(write_whole(work / f"{split}.{lang}", "wb")) for lang in languages]
+        for part in parts:
+            pairs = 0
+            left_out: "Counter[str]" = Counter()
+            with _members(part, archives, work) as files:
+                for pair in tqdm(
+                    _read(part, files, languages),
+                    desc=f"{split}: {_shown(part)}",
+                    unit=" pairs",
+                    unit_scale=True,
+                    disable=None,
+                ):
+                    if isinstance(pair, str):
+                        left_out[pair] += 1
+                        continue
+                    pairs += 1
+                    for side, line in zip(sides, pair):
+                        side.write(line.encode("utf-8") + b"\n")
+            _check_counts(split, part, pairs, left_out)
+            counts.append({"from": _shown(part), "pairs": pairs, "left_out": dict(left_out)})
+    return counts
+
+
+def _check_counts(split: str, part: Part, pairs: int, left_out: "Counter[str]") -> None:
+    damaged = sum(left_out.values())
+    if damaged and (split != "train" or damaged > _MOST_DAMAGED * (pairs + damaged)):
+        what = ", ".join(f"{rule}: {n:,}" for rule, n in left_out.items())
+        raise InputError(f"{_shown(part)}: of {pairs + damaged:,} pairs some are damaged ({what}); fetch it again")
+    if not pairs:
+        raise InputError(f"{_shown(part)}: holds no pair of lines")
+    if part.expected is not None and not part.expected.allows(pairs + damaged):
+        raise InputError(
+            f"{_shown(part)}: {pairs + damaged:,} pairs, {part.expected} are expected; is it the right file, complete?"
+        )
+
+
+def _write_subset(name: str, part: Part, languages: Tuple[str, str], archives: Mapping[str, Path], work: Path) -> int:
+    """``test.NAME.lines``: the lines of the test set, from 0, that a subset consists of, in the subset's order."""
+    where: Dict[Pair, List[int]] = {}
+    for number, pair in enumerate(read_parallel(*(work / f"test.{lang}" for lang in languages))):
+        where.setdefault(pair, []).append(number)
+    lines = []
+    with _members(part, archives, work) as files:
+        for pair in _read(part, files, languages):
+            if isinstance(pair, str) or not where.get(pair):
+                raise InputError(f"{_shown(part)}: a pair of the subset {name} is not in the test set")
+            lines.append(where[pair].pop(0))
+    _check_counts(name, part, len(lines), Counter())
+    with write_whole(work / f"test.{name}.lines") as file:
+        file.writelines(f"{line}\n" for line in lines)
+    return len(lines)
+
+
+def _check_reference(path: Path, expected: int) -> None:
+    """
+    Raises:
+        InputError: not the reference that others score against.
+    """
+    from sacrebleu.metrics import BLEU
+
+    lines = list(read_lines(path))
+    length = BLEU(tokenize="13a").corpus_score(lines, [lines]).ref_len
+    if length != expected:
+        raise InputError(f"{path.name}: the test reference has {length:,} 13a tokens, {expected:,} are expected")
+
+
+def _shown(part: Part) -> str:
+    return part.files[0]
+
+
+@contextmanager
+def _members(part: Part, archives: Mapping[str, Path], work: Path) -> Iterator[List[List[Member]]]:
+    """Names and files of a part's members for each of ``part.files``, unpacked while the context lasts."""
+    folder = work / "members"
+    folder.mkdir()
+    found: Dict[str, List[Member]] = {name: [] for name in part.files}
+    for download in dict.fromkeys(part.downloads):
+        wanted = {name: name.partition(":")[2] for name in found if name.partition(":")[0] == download}
+        for number, (member, file) in enumerate(read_members(archives[download], list(wanted.values()))):
+            # no file is of both sides, since their names hold their languages
+            name = next(name for name, pattern in wanted.items() if not pattern or _match(pattern, member) is not None)
+            path = folder / f"{download}.{number}"
+            with open(path, "wb") as output:
+                shutil.copyfileobj(file, output, 1 << 20)
+            found[name].append((member, path))
+    try:
+        yield [found[name] for name in part.files]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _match(pattern: str, member: str) -> Optional[Tuple[str, ...]]:
+    """What the ``*`` of a shell pattern stand for in a name, or None where it does not match."""
+    pieces = []
+    for piece in re.split(r"(\*|\?|\[[^]]*\])", pattern):
+        pieces.append(
+            {"*": "([^/]*)", "?": "[^/]"}.get(piece) or (piece if piece.startswith("[") else re.escape(piece))
+        )
+    match = re.fullmatch("".join(pieces), member[2:] if member.startswith("./") else member)
+    return match.groups() if match else None
+
+
+# --- formats -------------------------------------------------------------------------------------------------------
+
+
+def _read(part: Part, files: List[List[Member]], languages: Tuple[str, str]) -> Iterator[Any]:
+    """Pairs of lines of a part; in the place of one that is damaged, the name of what is wrong with it."""
+    if part.format in _ONE_FILE:
+        columns = [part.columns.index(lang) for lang in languages]
+        for _, path in files[0]:
+            if part.format == "tmx":
+                yield from _read_tmx(path, languages, _shown(part))
+            else:
+                yield from _read_columns(path, "\t" if part.format == "tsv" else " ||| ", columns, languages)
+        return
+    for source, target in _paired(part, *files):
+        yield from (_read_sgm_pair if part.format == "sgm" else _read_plain)(source, target, part)
+
+
+def _paired(part: Part, sources: List[Member], targets: List[Member]) -> Iterator[Tuple[Path, Path]]:
+    """The files of the two sides, those of patterns in the order of what their ``*`` are."""
+    keyed = []
+    for name, side in zip(part.files, (sources, targets)):
+        pattern = name.partition(":")[2]
+        keyed.append({_match(pattern, member) if pattern else (): path for member, path in side})
+    if keyed[0].keys() != keyed[1].keys() or any(len(k) != len(s) for k, s in zip(keyed, (sources, targets))):
+        names = ", ".join(member for member, _ in sources + targets)
+        raise InputError(f"{_shown(part)}: files without their other side among {names}")
+    for key in sorted(keyed[0]):
+        yield keyed[0][key], keyed[1][key]
+
+
+def _read_plain(source: Path, target: Path, part: Part) -> Iterator[Any]:
+    for left, right in zip_longest(read_byte_lines(source), read_byte_lines(target)):
+        if left is None or right is None:
+            raise InputError(
+                f"{_shown(part)} has {count_lines(source):,} lines, {part.files[1]} has {count_lines(target):,}: "
+                "the two sides of a corpus must be of equal length"
+            )
+        try:
+            yield left.decode("utf-8"), right.decode("utf-8")
+        except UnicodeDecodeError:
+            yield "not UTF-8"
+
+
+def _read_columns(path: Path, separator: str, columns: List[int], languages: Tuple[str, str]) -> Iterator[Any]:
+    if "zh" in languages:
+        columns = _check_chinese(path, separator, columns, languages)
+    for line in read_byte_lines(path):
+        try:
+            fields = line.decode("utf-8").split(separator)
+        except UnicodeDecodeError:
+            yield "not UTF-8"
+            continue
+        if len(fields) < 2 or (separator != "\t" and len(fields) > 2):
+            yield "not two columns"
+        else:
+            yield fields[columns[0]], fields[columns[1]]
+
+
+_HAN = regex.compile(r"\p{Han}")
+
+
+def _check_chinese(path: Path, separator: str, columns: List[int], languages: Tuple[str, str]) -> List[int]:
+    """The columns, the other way round where Chinese is in the other one: published descriptions disagree."""
+    han = [0, 0]
+    for line in islice(read_byte_lines(path), 1000):
+        for index, text in enumerate(line.decode("utf-8", "replace").split(separator)[:2]):
+            han[index] += len(_HAN.findall(text))
+    if han[columns[languages.index("zh")]] >= han[columns[1 - languages.index("zh")]]:
+        return columns
+    print("Chinese is in the other column of the file, and is taken from there")
+    return columns[::-1]
+
+
+_SEGMENT = re.compile(r"<seg[^>]*>(.*)</seg>.*?")
+_DOCUMENT = re.compile(r"<doc\b[^>]*\bdocid=\"([^\"]*)\"", re.IGNORECASE)
+_IDENTITY = re.compile(r"<seg\b[^>]*\bid=\"([^\"]*)\"")
+
+
+def _read_sgm_pair(source: Path, target: Path, part: Part) -> Iterator[Any]:
+    sides = [_read_sgm(path, name) for path, name in zip((source, target), part.files)]
+    for left, right in zip_longest(*sides):
+        if left is None or right is None or left[0] != right[0]:
+            where = (left or right)[0]
+            raise InputError(f"{_shown(part)} and {part.files[1]} differ at document {where[0]}, segment {where[1]}")
+        yield left[1], right[1]
+
+
+def _read_sgm(path: Path, name: str) -> Iterator[Tuple[Tuple[str, str], str]]:
+    """Document and number, and text of each segment, as sacreBLEU takes it: entities stay, white space is collapsed."""
+    document = ""
+    for line in read_lines(path):
+        found = _DOCUMENT.search(line)
+        if found:
+            document = found.group(1)
+        stripped = line.strip()
+        if not stripped.startswith("<seg "):
+            continue
+        match, number = _SEGMENT.match(stripped), _IDENTITY.search(stripped)
+        if match is None or number is None:
+            raise InputError(f"{name}: a <seg> without id, or that does not end in its line: {stripped[:60]}")
+        yield (document, number.group(1)), re.sub(r"\s+", " ", match.group(1)).strip()
+
+
+def _read_tmx(path: Path, languages: Tuple[str, str], name: str) -> Iterator[Any]:
+    """The units of a translation memory, in which language codes may be longer (``en-GB``) or in capitals."""
+    xml = "{http://www.w3.org/XML/1998/namespace}lang"
+    body = None
+    try:
+        for event, element in ElementTree.iterparse(str(path), events=("start", "end")):
+            if event == "start":
+                body = element if element.tag == "body" else body
+                continue
+            if element.tag != "tu":
+                continue
+            texts: Dict[str, str] = {}
+            for variant in element.iter("tuv"):
+                lang = (variant.get(xml) or variant.get("lang") or "").lower().replace("_", "-").split("-")[0]
+                segment = variant.find("seg")
+                if segment is not None:
+                    texts.setdefault(lang, "".join(segment.itertext()).replace("\n", " "))
+            yield (texts[languages[0]], texts[languages[1]]) if set(languages) <= set(texts) else "not both languages"
+            if body is not None:
+                body.clear()  # or all that was read would stay in memory
+    except ElementTree.ParseError as error:
+        raise InputError(f"{name}: damaged TMX file ({error}); fetch it again") from error

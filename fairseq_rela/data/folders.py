@@ -1,0 +1,60 @@
+"""Folders that appear whole or not at all, each made by one process at a time."""
+
+import fcntl
+import os
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Iterator
+
+from ..errors import InputError
+
+
+@contextmanager
+def work_folder(output: Path) -> Iterator[Path]:
+    """A folder beside ``output`` that takes its name when complete; what an interrupted run left is removed.
+
+    Raises:
+        InputError: it cannot be made, or another process is making it.
+    """
+    if not output.name:
+        raise InputError(f"--output {output}: give the name of a folder to make")
+    work = output.with_name(f".{output.name}.partial")
+    with only_process(output):
+        try:
+            shutil.rmtree(work, ignore_errors=True)
+            work.mkdir(parents=True)
+        except OSError as error:
+            raise InputError(f"{work}: cannot be made ({error.strerror or error})") from error
+        try:
+            yield work
+            work.rename(output)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+@contextmanager
+def only_process(output: Path, doing: str = "made") -> Iterator[None]:
+    """
+    Raises:
+        InputError: another process is making the same file or folder.
+    """
+    lock = output.with_name(f".{output.name}.lock")
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        file = open(lock, "w")  # noqa: SIM115 (closed below)
+    except OSError as error:
+        raise InputError(f"{lock}: cannot be made ({error.strerror or error})") from error
+    busy = InputError(f"{output} is being {doing} by another process; wait for it")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise busy from error
+        # between opening and locking, the process before us may have removed the file and another made a new one
+        if not lock.exists() or not os.path.samestat(os.fstat(file.fileno()), lock.stat()):
+            raise busy
+        try:
+            yield
+        finally:
+            lock.unlink()

@@ -1,0 +1,716 @@
+"""Fetch the files that corpora are made from: resumed, from mirrors, verified, and the same ones every time.
+
+Beside a file ``NAME`` its folder holds ``NAME.json``, the record: one entry for each place that the file was ever
+had from, with the checksum of its bytes then. A place must give those bytes for ever after; another place may give
+others (a zip for a tgz). The local file must be one of them.
+"""
+
+import errno
+import hashlib
+import logging
+import os
+import re
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from urllib.parse import unquote, urlsplit
+
+import requests
+import urllib3
+from tqdm import tqdm
+
+from ..errors import InputError
+from .archives import kind, looks_like_html, verify
+from .folders import only_process
+from .lines import read_json, write_json
+
+Entry = Dict[str, Any]  # of a record: url, the list of parts, empty for a file got by hand; bytes; sha256; content
+_BLOCK = 1 << 16
+_MARGIN = 100 * 10**6  # bytes of the disk that are left alone
+_LONGEST_PAUSE = 60.0
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
+_ARCHIVE_NAME = re.compile(r"\.(tgz|tbz2?|txz|tar|zip|gz|bz2|xz)(\.\d+)?((\.joined)?\.part)?$", re.I)
+_OUR_ENDINGS = (".json", ".part")
+_HEADERS = {"Accept-Encoding": "identity", "User-Agent": "fairseq-rela"}  # lengths are those of the file
+_PASSING = (408, 425, 429)  # of the 4xx, those that another try may mend
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """One place to have a file from.
+
+    Attributes:
+        parts: its URL, or several whose bytes are joined in order.
+        md5, sha256, bytes: of the joined file, where known.
+    """
+
+    parts: Tuple[str, ...]
+    md5: Optional[str] = None
+    sha256: Optional[str] = None
+    bytes: Optional[int] = None
+
+    @property
+    def states_something(self) -> bool:
+        return any((self.md5, self.sha256, self.bytes))
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file by its local name, and the mirrors in the order in which to try them."""
+
+    name: str
+    mirrors: Tuple[Mirror, ...]
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name) or self.name.endswith(_OUR_ENDINGS):
+            raise InputError(
+                f"{self.name!r}: not a name for a download; give a file name of letters, digits and . _ + - "
+                f"that does not begin with a dot or end in {' or '.join(_OUR_ENDINGS)}"
+            )
+
+
+def parse_downloads(spec: Any) -> Dict[str, Download]:
+    """Downloads as configuration files name them.
+
+    Args:
+        spec: ``{name: {urls: [entry, ...]}}``; an entry is a URL, a list of URLs (the parts of one file), or
+            ``{url: URL or list, md5: ..., sha256: ..., bytes: ...}``.
+
+    Raises:
+        InputError: anything else, with the entry.
+    """
+    if not isinstance(spec, Mapping):
+        raise InputError("downloads: give a mapping of file names to their urls")
+    downloads = {}
+    for name, value in spec.items():
+        if not isinstance(name, str):
+            raise InputError(f"downloads: the file name {name!r} is not text; put it in quotes")
+        if not isinstance(value, Mapping) or set(value) != {"urls"}:
+            raise InputError(f"downloads, {name}: give `urls:` with a list of mirrors, and nothing else")
+        entries = value["urls"]
+        if not isinstance(entries, (list, tuple)) or not entries:
+            raise InputError(f"downloads, {name}: urls must be a list of at least one mirror")
+        mirrors = (_parse_mirror(f"downloads, {name}, mirror {n}", entry) for n, entry in enumerate(entries, 1))
+        downloads[name] = Download(name, tuple(mirrors))
+    return downloads
+
+
+def fetch(
+    download: Download,
+    folder: Path,
+    offline: Optional[Path] = None,
+    tries: int = 5,
+    timeout: float = 60,
+    wait: Callable[[float], Any] = time.sleep,
+) -> Path:
+    """A verified local file: the one in ``folder``, or in ``offline``, or else downloaded to ``folder``.
+
+    What is cut off, by the network or by killing this process, is resumed at the next try or call.
+
+    Args:
+        offline: look for the file here under its own name or that of a URL, and use no network.
+        tries: attempts at a mirror that bring no further byte before the next mirror has its turn.
+        timeout: seconds without a byte that make an attempt fail.
+        wait: called with the seconds to pause before another attempt.
+
+    Raises:
+        InputError: no mirror gives a sound file, the file or its source is not what it was, no space, or another
+            process is fetching it.
+    """
+    return _fetch(download, folder, offline, _Patience(tries, timeout, wait))[0]
+
+
+def sizes(
+    downloads: Dict[str, Download], folder: Path, offline: Optional[Path] = None, timeout: float = 10
+) -> Dict[str, Optional[int]]:
+    """Bytes that each file still needs in ``folder``: 0 where it is there, None where nobody says."""
+    with _session() as session:
+        return {name: _still_needed(session, item, folder, offline, timeout) for name, item in downloads.items()}
+
+
+def fetch_all(downloads: Dict[str, Download], folder: Path, offline: Optional[Path] = None) -> Dict[str, Path]:
+    """Fetch each, after saying how much that is.
+
+    Raises:
+        InputError: as :func:`fetch`, and beforehand where the disk is too small for all.
+    """
+    needed = sizes(downloads, folder, offline)
+    for name, size in needed.items():
+        print(f"{name}: {'already here' if size == 0 else 'size unknown' if size is None else _human(size)}")
+    total = sum(size or 0 for size in needed.values())
+    unknown = sum(size is None for size in needed.values())
+    more = f" and {unknown} of unknown size" if unknown else ""
+    print(f"to fetch: {_human(total)}{more}; free in {folder}: {_human(_free(folder))}", flush=True)
+    _require_space(folder, total)
+    paths = {}
+    for name, download in downloads.items():
+        paths[name], entry = _fetch(download, folder, offline, _Patience())
+        source = " + ".join(entry["url"]) or f"{paths[name]}, put there by hand"
+        print(f"{name}: {_human(entry['bytes'])}, sha256 {entry['sha256']}, from {source}", flush=True)
+    return paths
+
+
+# --- the specification -------------------------------------------------------------------------------------------
+
+
+def _parse_mirror(where: str, entry: Any) -> Mirror:
+    if not isinstance(entry, Mapping):
+        return Mirror(_parse_parts(where, entry))
+    unknown = sorted(map(str, set(entry) - {"url", "md5", "sha256", "bytes"}))
+    if unknown or "url" not in entry:
+        raise InputError(
+            f"{where}: {'unknown ' + ', '.join(unknown) if unknown else 'no url'}; "
+            "give url, and where known md5, sha256, bytes"
+        )
+    size = entry.get("bytes")
+    if size is not None and (type(size) is not int or size <= 0):
+        raise InputError(f"{where}: bytes {size!r} is not a whole number above 0")
+    md5, sha256 = (_parse_hex(where, entry, key, length) for key, length in (("md5", 32), ("sha256", 64)))
+    return Mirror(_parse_parts(where, entry["url"]), md5, sha256, size)
+
+
+def _parse_hex(where: str, entry: Any, key: str, length: int) -> Optional[str]:
+    value = entry.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not re.fullmatch(f"[0-9a-fA-F]{{{length}}}", value):
+        raise InputError(f"{where}: {key} {value!r} is not {length} hexadecimal digits in quotes")
+    return value.lower()
+
+
+def _parse_parts(where: str, value: Any) -> Tuple[str, ...]:
+    urls = [value] if isinstance(value, str) else value
+    if not isinstance(urls, (list, tuple)) or not urls:
+        raise InputError(f"{where}: {value!r} is neither a URL, nor a list of URLs, nor a mapping with url")
+    for url in urls:
+        if not isinstance(url, str) or not _is_web(url):
+            raise InputError(f"{where}: {url!r} is not a URL of http or https")
+    return tuple(urls)
+
+
+def _is_web(url: str) -> bool:
+    try:
+        address = urlsplit(url)
+        return address.scheme in ("http", "https") and bool(address.hostname) and not re.search(r"[\s\x00-\x1f]", url)
+    except ValueError:
+        return False
+
+
+# --- one file ----------------------------------------------------------------------------------------------------
+
+
+class _Patience(NamedTuple):
+    """How long to bear with a server."""
+
+    tries: int = 5
+    timeout: float = 60
+    wait: Callable[[float], Any] = time.sleep
+
+
+class _TryAgain(Exception):
+    """An attempt failed; the next may not."""
+
+    def __init__(self, reason: str, pause: float = 0.0):
+        super().__init__(reason)
+        self.pause = pause
+
+
+class _NextMirror(Exception):
+    """This mirror will not give the file."""
+
+
+def _fetch(download: Download, folder: Path, offline: Optional[Path], patience: _Patience) -> Tuple[Path, Entry]:
+    path = folder / download.name
+    with only_process(path, "fetched"):
+        if path.exists():
+            return path, _entry_of_present(path, path, download.mirrors)
+        if offline is not None:
+            return _use_offline(path, download, offline)
+        reasons = []
+        for mirror in _begun_first(download, path):
+            try:
+                return path, _fetch_from(mirror, path, patience)
+            except _NextMirror as error:
+                reasons.append(f"{' + '.join(mirror.parts)} ({error})")
+        if _size(_part(path)) == 0:
+            _remove_part(path)
+    raise InputError(
+        f"{download.name}: no mirror gives it: {'; '.join(reasons)}; "
+        f"fetch it by hand to {folder} and give --offline {folder}"
+    )
+
+
+def _fetch_from(mirror: Mirror, path: Path, patience: _Patience) -> Entry:
+    """Download, check, record, rename. What fails its check is fetched once anew: the way here may have spoilt it."""
+    part = _part(path)
+    for last_chance in (False, True):
+        length_was_known = _download(mirror, part, patience)
+        try:
+            entry = _check(part, mirror.parts, (mirror,))
+            break
+        except InputError as error:
+            _remove_part(path)
+            if last_chance:
+                raise _NextMirror(str(error)) from error
+    if entry["content"] == "plain" and not length_was_known and not mirror.states_something:
+        _remove_part(path)
+        raise _NextMirror("plain text of a length that the server does not tell, so it may be cut")
+    _finish(path, part, entry)
+    _remove_part(path)
+    return entry
+
+
+def _finish(path: Path, part: Path, entry: Entry) -> None:
+    """Record a new file, then give it its name: in this order, so that it is never there without being known.
+
+    Raises:
+        InputError: its source gave something else before.
+    """
+    try:
+        _add_to_record(path, entry)
+    except InputError:
+        _remove_part(path)
+        raise
+    try:
+        with open(part, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
+
+
+def _entry_of_present(path: Path, found: Path, mirrors: Sequence[Mirror]) -> Entry:
+    """The recorded entry of a file that is there; recorded now, after the checks, where there is no record yet.
+
+    Args:
+        path: where the file has its place and its record.
+        found: where it is.
+        mirrors: those it may have come from, without a record.
+
+    Raises:
+        InputError: it is damaged, or none of the files recorded.
+    """
+    if not found.is_file():
+        raise InputError(f"{found}: not a file; remove it")
+    record = _read_record(path)
+    if not record:
+        entry = _check(found, (), mirrors)
+        _add_to_record(path, entry)
+        return entry
+    size = _size(found)
+    likely = [entry for entry in record if entry["bytes"] == size]
+    digest = _digests(found, ["sha256"])["sha256"] if likely else None
+    for entry in likely:
+        if entry["sha256"] == digest:
+            return entry
+    if found == path:
+        raise InputError(f"{path} has changed since it was fetched; remove it and its .json to fetch it again")
+    raise InputError(f"{found} is not the file that was fetched before; remove {_record(path)} to accept it")
+
+
+def _check(path: Path, url: Sequence[str], mirrors: Sequence[Mirror]) -> Entry:
+    """The entry of a sound file, which must be as one of those mirrors says that state size or checksum, if any.
+
+    Raises:
+        InputError: it is not.
+    """
+    verify(path)
+    content = kind(path)
+    # one archive in place of another is in order, but what is no archive at all could pass for any text
+    if content == "plain" and (_ARCHIVE_NAME.search(path.name) or all(map(_names_archive, mirrors))):
+        raise InputError(f"{path}: not the archive that its name promises; fetch it again")
+    stated = [mirror for mirror in mirrors if mirror.states_something]
+    md5 = ["md5"] if any(mirror.md5 for mirror in stated) else []
+    facts = {"bytes": _size(path), **_digests(path, ["sha256", *md5])}
+    differences = [_difference(mirror, facts) for mirror in stated]
+    if stated and all(differences):
+        raise InputError(f"{path}: {' and '.join(filter(None, differences))}; fetch it again")
+    return {"url": list(url), "bytes": facts["bytes"], "sha256": facts["sha256"], "content": content}
+
+
+def _names_archive(mirror: Mirror) -> bool:
+    return any(_ARCHIVE_NAME.search(_basename(url)) for url in mirror.parts)
+
+
+def _difference(mirror: Mirror, facts: Dict[str, Any]) -> Optional[str]:
+    for key in ("bytes", "md5", "sha256"):
+        expected = getattr(mirror, key)
+        if expected is not None and facts[key] != expected:
+            return f"{key} is {facts[key]}, not {expected}"
+    return None
+
+
+# --- files got by hand -------------------------------------------------------------------------------------------
+
+
+def _use_offline(path: Path, download: Download, offline: Path) -> Tuple[Path, Entry]:
+    found, mirrors = _find_offline(download, offline)
+    if not found:
+        names = " or ".join(" + ".join(group) for group in _names_by_hand(download))
+        urls = " or ".join(" + ".join(mirror.parts) for mirror in download.mirrors)
+        raise InputError(f"{offline} has no file {names}; fetch {urls} by hand and put it there")
+    if len(found) == 1:
+        return found[0], _entry_of_present(path, found[0], mirrors)
+    joined = path.with_name(path.name + ".joined.part")  # a download that was begun keeps its own
+    try:
+        _join(found, joined)
+        entry = _entry_of_present(path, joined, mirrors)
+        _finish(path, joined, entry)
+    finally:
+        if joined.exists():
+            joined.unlink()
+    return path, entry
+
+
+def _find_offline(download: Download, offline: Path) -> Tuple[List[Path], List[Mirror]]:
+    """The file, or its parts, in a folder, and the mirrors with a file of that name; nothing where one is missing."""
+    for group, mirrors in _names_by_hand(download).items():
+        if all((offline / name).is_file() for name in group):
+            return [offline / name for name in group], mirrors
+    return [], []
+
+
+def _names_by_hand(download: Download) -> Dict[Tuple[str, ...], List[Mirror]]:
+    """Names under which a file, or its parts, may have been saved, and the mirrors that each may stand for."""
+    groups = {(download.name,): list(download.mirrors)}
+    for mirror in download.mirrors:
+        group = tuple(map(_basename, mirror.parts))
+        if group != (download.name,) and len(set(group)) == len(group) and not {"", ".."} & set(group):
+            groups.setdefault(group, []).append(mirror)
+    return groups
+
+
+def _basename(url: str) -> str:
+    return PurePosixPath(unquote(urlsplit(url).path)).name
+
+
+def _join(parts: Sequence[Path], target: Path) -> None:
+    _require_space(target.parent, sum(map(_size, parts)))
+    with _disk_errors_named(target), open(target, "wb") as writer:
+        for part in parts:
+            with open(part, "rb") as reader:
+                shutil.copyfileobj(reader, writer, _BLOCK)
+
+
+# --- the record --------------------------------------------------------------------------------------------------
+
+
+def _record(path: Path) -> Path:
+    return path.with_name(path.name + ".json")
+
+
+def _read_record(path: Path) -> List[Entry]:
+    record = _record(path)
+    if not record.exists():
+        return []
+    entries = read_json(record)
+    if not isinstance(entries, list) or not all(
+        isinstance(entry, dict) and {"url", "bytes", "sha256", "content"} <= entry.keys() for entry in entries
+    ):
+        raise InputError(f"{record}: not the record of a download; remove it")
+    return entries
+
+
+def _add_to_record(path: Path, entry: Entry) -> None:
+    """
+    Raises:
+        InputError: the same place gave another file before.
+    """
+    record = _read_record(path)
+    for old in record:
+        if old["url"] == entry["url"]:
+            if old["sha256"] != entry["sha256"]:
+                raise InputError(
+                    f"{' + '.join(entry['url'])}: the source of {path.name} has changed since {_record(path)} was "
+                    f"written (sha256 {entry['sha256']}, not {old['sha256']}); remove that to accept it"
+                )
+            return
+    write_json(_record(path), [*record, entry])
+
+
+# --- downloading -------------------------------------------------------------------------------------------------
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(path.name + ".part")
+
+
+def _sidecar(part: Path) -> Path:
+    return part.with_name(part.name + ".json")
+
+
+def _remove_part(path: Path) -> None:
+    for file in (_part(path), _sidecar(_part(path))):
+        if file.exists():
+            file.unlink()
+
+
+def _begun_first(download: Download, path: Path) -> List[Mirror]:
+    """The mirrors in order, but before them the one that a part of the file has come from already."""
+    return sorted(download.mirrors, key=lambda mirror: not _begun(_part(path), mirror))
+
+
+def _begun(part: Path, mirror: Mirror) -> int:
+    """Bytes that are there from a mirror and need not come again."""
+    state = _load_state(part, mirror)
+    return _size(part) if state["sizes"] or state["validator"] else 0
+
+
+def _load_state(part: Path, mirror: Mirror) -> Dict[str, Any]:
+    """What the sidecar says of ``part``, or that nothing has come from this mirror.
+
+    url: the mirror's parts; sizes: bytes of those that are complete; validator: ETag or Last-Modified of the one
+    under way; length_known: whether the server told, of each that is complete, how long it is.
+    """
+    fresh = {"url": list(mirror.parts), "sizes": [], "validator": None, "length_known": True}
+    try:
+        state = read_json(_sidecar(part))
+    except InputError:
+        return fresh
+    if not isinstance(state, dict) or state.keys() != fresh.keys() or state["url"] != fresh["url"]:
+        return fresh
+    return state if sum(state["sizes"]) <= _size(part) else fresh
+
+
+def _download(mirror: Mirror, part: Path, patience: _Patience) -> bool:
+    """All bytes of a mirror to ``part``, one URL after the other; whether the length of each was known.
+
+    Attempts that bring the file further are not counted: a long file over a line that often breaks comes in the end.
+    """
+    failures, most = 0, _begun(part, mirror)
+    with _session() as session:
+        while True:
+            state = _load_state(part, mirror)
+            if len(state["sizes"]) == len(mirror.parts):
+                return state["length_known"]
+            try:
+                _receive(session, mirror, part, state, patience.timeout)
+            except _TryAgain as error:
+                size = _size(part)
+                failures = 1 if size > most else failures + 1
+                most = max(most, size)
+                if failures >= patience.tries:
+                    raise _NextMirror(f"{error}, after {failures} tries") from error
+                patience.wait(max(error.pause, min(2.0 ** (failures - 1), _LONGEST_PAUSE)))
+
+
+def _receive(session: requests.Session, mirror: Mirror, part: Path, state: Dict[str, Any], timeout: float) -> None:
+    """The rest of the URL under way, from where ``part`` ends.
+
+    Raises:
+        _TryAgain, _NextMirror: it did not come to its end.
+        InputError: the disk is full.
+    """
+    index, base = len(state["sizes"]), sum(state["sizes"])
+    offset = _size(part) - base if state["validator"] else 0
+    with _ask(session, mirror.parts[index], offset, state["validator"], timeout) as response:
+        if response.status_code == 416 and offset and _content_range(response)[1] == offset:
+            expected: Optional[int] = 0  # all of it has come already
+        else:
+            offset, expected = _where_it_goes_on(response, offset, state, part)
+        if mirror.bytes and len(mirror.parts) == 1 and expected is not None and offset + expected != mirror.bytes:
+            raise _NextMirror(f"has {offset + expected} bytes, not {mirror.bytes}")
+        blocks = _blocks(response) if expected != 0 else iter(())
+        first = next(blocks, b"")  # looked at before what another mirror gave is cut off
+        if offset == 0 and looks_like_html(first):
+            raise _NextMirror("a web page instead of the file")
+        _require_space(part.parent, (expected or 0) - (_size(part) - base - offset))
+        state["validator"] = state["validator"] if offset else _validator(response)
+        what = part.name[: -len(".part")] + (f" ({index + 1} of {len(mirror.parts)})" if len(mirror.parts) > 1 else "")
+        received = _append(part, base + offset, chain([first], blocks), state, expected, what)
+    if expected is not None and received != expected:
+        raise _TryAgain(f"the connection was cut after {offset + received} of {offset + expected} bytes")
+    chunked = "chunked" in response.headers.get("Transfer-Encoding", "")  # whose end is marked
+    state["length_known"] = state["length_known"] and (expected is not None or chunked)
+    state["sizes"].append(offset + received)
+    state["validator"] = None
+    write_json(_sidecar(part), state)
+
+
+def _append(
+    part: Path, start: int, blocks: Iterable[bytes], state: Dict[str, Any], expected: Optional[int], what: str
+) -> int:
+    """Write to ``part`` from ``start`` on, where it ends from now on; how many bytes."""
+    received = 0
+    bar = dict(desc=what, unit="B", unit_scale=True, disable=None, initial=start)
+    with _disk_errors_named(part), open(part, "r+b" if part.exists() else "wb") as file:
+        file.truncate(start)
+        file.seek(start)
+        write_json(_sidecar(part), state)  # after the cut: what is there belongs to this validator
+        with tqdm(total=None if expected is None else start + expected, **bar) as progress:
+            for block in blocks:
+                _write(file, block)
+                received += len(block)
+                progress.update(len(block))
+    return received
+
+
+def _write(file: BinaryIO, block: bytes) -> None:
+    file.write(block)
+    file.flush()  # so that nothing is lost when the process is killed
+
+
+def _ask(session: requests.Session, url: str, offset: int, validator: Optional[str], timeout: float) -> Any:
+    """A response worth looking at: 200, 206 or 416 to what was asked, and no web page."""
+    headers = {"Range": f"bytes={offset}-", "If-Range": validator or ""} if offset else {}
+    try:
+        response = session.get(url, headers=headers, stream=True, timeout=timeout)
+    except _NETWORK_ERRORS as error:
+        failure = _NextMirror if isinstance(error, _LASTING_ERRORS) else _TryAgain
+        raise failure(_reason(error)) from error
+    status = response.status_code
+    if status not in ((200, 206, 416) if offset else (200,)):
+        response.close()
+        if status >= 500 or status in _PASSING:
+            pause = response.headers.get("Retry-After", "")
+            raise _TryAgain(f"status {status}", min(float(pause), _LONGEST_PAUSE) if pause.isdecimal() else 0.0)
+        raise _NextMirror(f"status {status}")
+    if status != 416 and "text/html" in response.headers.get("Content-Type", "").lower():
+        response.close()
+        raise _NextMirror("a web page instead of the file")
+    return response
+
+
+def _where_it_goes_on(response: Any, offset: int, state: Dict[str, Any], part: Path) -> Tuple[int, Optional[int]]:
+    """Where in the file the body of a response begins, and its length where known."""
+    length = response.headers.get("Content-Length", "")
+    expected = int(length) if length.isdecimal() else None
+    if response.status_code == 200:
+        return 0, expected
+    start, total = _content_range(response)
+    told = [response.headers[name] for name in ("ETag", "Last-Modified") if name in response.headers]
+    if response.status_code != 206 or start != offset or (told and state["validator"] not in told):
+        write_json(_sidecar(part), {**state, "validator": None})  # so the next attempt starts anew
+        raise _TryAgain("the file has changed on the server, or the server cannot resume")
+    return offset, expected if total is None else total - offset
+
+
+def _content_range(response: Any) -> Tuple[Optional[int], Optional[int]]:
+    """Start and total size, as far as they are told."""
+    match = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(?:(\d+)|\*)", response.headers.get("Content-Range", ""))
+    start, total = match.groups() if match else (None, None)
+    return None if start is None else int(start), None if total is None else int(total)
+
+
+def _validator(response: Any) -> Optional[str]:
+    """What If-Range can name; it takes no weak ETag."""
+    etag = response.headers.get("ETag")
+    return etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified")
+
+
+def _blocks(response: Any) -> Iterator[bytes]:
+    """The body as it is: statmt.org, as many servers, calls a tgz a file in Content-Encoding gzip."""
+    while True:
+        try:
+            block = response.raw.read(_BLOCK, decode_content=False)
+        except _NETWORK_ERRORS as error:
+            raise _TryAgain(_reason(error)) from error
+        if not block:
+            return
+        yield block
+
+
+_NETWORK_ERRORS = (requests.RequestException, urllib3.exceptions.HTTPError)
+_LASTING_ERRORS = (
+    *(requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, requests.exceptions.MissingSchema),
+    *(requests.exceptions.SSLError, requests.exceptions.TooManyRedirects),
+)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, (requests.Timeout, urllib3.exceptions.TimeoutError)):
+        return "no answer in time"
+    if isinstance(error, requests.exceptions.SSLError):
+        return "its certificate is not accepted"
+    if isinstance(error, requests.exceptions.ConnectionError):
+        return "it cannot be reached"
+    if isinstance(error, urllib3.exceptions.ProtocolError):
+        return "the connection was cut"
+    return " ".join(str(error).split())[:200]
+
+
+def _session() -> requests.Session:
+    logging.getLogger("urllib3").setLevel(logging.WARNING)  # importing fairseq turns on everybody's debug messages
+    session = requests.Session()
+    session.headers.update(_HEADERS)
+    return session
+
+
+# --- sizes and the disk ------------------------------------------------------------------------------------------
+
+
+def _still_needed(
+    session: requests.Session, download: Download, folder: Path, offline: Optional[Path], timeout: float
+) -> Optional[int]:
+    path = folder / download.name
+    if path.exists():
+        return 0
+    if offline is not None:
+        found, _ = _find_offline(download, offline)
+        return (0 if len(found) == 1 else sum(map(_size, found))) if found else None
+    for mirror in _begun_first(download, path):
+        lengths = [_told_size(session, url, timeout) for url in mirror.parts]
+        total = mirror.bytes if None in lengths else sum(filter(None, lengths))
+        if total is not None:
+            return max(total - _begun(_part(path), mirror), 0)
+    return None
+
+
+def _told_size(session: requests.Session, url: str, timeout: float) -> Optional[int]:
+    try:
+        response = session.head(url, timeout=timeout, allow_redirects=True)
+    except _NETWORK_ERRORS:
+        return None
+    length = response.headers.get("Content-Length", "")
+    is_page = "text/html" in response.headers.get("Content-Type", "").lower()
+    return int(length) if response.status_code == 200 and length.isdecimal() and not is_page else None
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _free(folder: Path) -> int:
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def _require_space(folder: Path, needed: int) -> None:
+    free = _free(folder)
+    if needed > 0 and needed + _MARGIN > free:
+        raise InputError(
+            f"{folder}: {needed / 1e9:.2f} GB are needed and {free / 1e9:.2f} GB free; make room or use another disk"
+        )
+
+
+@contextmanager
+def _disk_errors_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        reason = "no space left on the disk" if full else error.strerror or error
+        raise InputError(f"{path}: cannot be written ({reason}); make room and run again to go on") from error
+
+
+def _digests(path: Path, names: Sequence[str]) -> Dict[str, str]:
+    digests = {name: hashlib.new(name) for name in names}
+    bar = dict(total=_size(path), desc=f"check {path.name}", unit="B", unit_scale=True, disable=None, leave=False)
+    with open(path, "rb") as file, tqdm.wrapattr(file, "read", **bar) as watched:
+        for block in iter(lambda: watched.read(1 << 20), b""):
+            for digest in digests.values():
+                digest.update(block)
+    return {name: digest.hexdigest() for name, digest in digests.items()}
+
+
+def _human(size: int) -> str:
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= factor:
+            return f"{size / factor:.1f} {unit}"
+    return f"{size} bytes"

@@ -1,0 +1,76 @@
+"""Work on all cores, in order, in bounded memory; a process that dies is an error and not a silence."""
+
+import ctypes
+import os
+import signal
+from collections import deque
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, Callable, Deque, Iterable, Iterator, List, TypeVar
+
+from ..errors import InputError
+
+Item = TypeVar("Item")
+Map = Callable[[Callable[..., Any], Iterable[Any]], Iterator[Any]]
+_AHEAD = 4  # blocks for each process that wait to be worked on or collected
+
+
+@contextmanager
+def worker_pool(number: int, initialise: Callable[..., None], *arguments: Any) -> Iterator[Map]:
+    """A ``map`` over processes that have been initialised; with one, the work is done in this process.
+
+    Raises:
+        InputError: a process was killed, for want of memory most likely.
+    """
+    if number == 1:
+        initialise(*arguments)
+        yield lambda function, blocks: map(function, blocks)
+        return
+    with ProcessPoolExecutor(number, initializer=_initialise, initargs=(os.getpid(), initialise, arguments)) as pool:
+
+        def ordered(function: Callable[..., Any], blocks: Iterable[Any]) -> Iterator[Any]:
+            waiting: "Deque[Future]" = deque()
+            try:
+                for block in blocks:
+                    waiting.append(pool.submit(function, block))
+                    if len(waiting) >= _AHEAD * number:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            except BrokenProcessPool as error:
+                raise InputError(
+                    "a process that worked on the text was killed, for want of memory perhaps; give fewer --workers"
+                ) from error
+            finally:
+                for future in waiting:
+                    future.cancel()
+
+        yield ordered
+
+
+def blocks(items: Iterable[Item], size: int) -> Iterator[List[Item]]:
+    """Lists of ``size`` items, the last one shorter."""
+    items = iter(items)
+    while True:
+        block = list(islice(items, size))
+        if not block:
+            return
+        yield block
+
+
+def die_with_parent(parent: int) -> None:
+    """Have Linux kill this process when its parent dies, even by kill -9: or it would go on, or wait for ever."""
+    try:
+        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    except (OSError, AttributeError):
+        return  # not Linux
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _initialise(parent: int, initialise: Callable[..., None], arguments: Any) -> None:
+    die_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers to Ctrl-C
+    initialise(*arguments)

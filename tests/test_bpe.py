@@ -1,0 +1,293 @@
+"""BPE is subword-nmt's, learnt and applied, word for word and error for error where subword-nmt would end."""
+
+import gzip
+import io
+import pickle
+import sys
+from collections import Counter
+from contextlib import redirect_stderr
+
+import pytest
+from conftest import SHARED, run
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from subword_nmt import apply_bpe, learn_bpe
+
+from fairseq_rela.data import bpe
+from fairseq_rela.data.text import Preprocessor
+from fairseq_rela.errors import InputError
+
+LINES = ["low lower lowest newer newest wider", "new low wide widest", "slow newest @-@ low"] * 5
+SUBWORD_NMT = (sys.executable, "-W", "ignore", "-c", "from subword_nmt.subword_nmt import main; main()")
+
+
+def learn_theirs(counts, merges):
+    output = io.StringIO()
+    with redirect_stderr(io.StringIO()):
+        learn_bpe.learn_bpe([f"{word} {count}" for word, count in counts.items()], output, merges, is_dict=True)
+    return output.getvalue().splitlines()
+
+
+def make_segmenter(folder, merges=12, threshold=1, lines=LINES):
+    words = bpe.count_words(lines)
+    codes = folder / "codes"
+    codes.write_text("\n".join(bpe.learn(words, merges)) + "\n", encoding="utf-8")
+    bpe.write_vocabulary(folder / "vocab", bpe.count_pieces(bpe.load_segmenter(codes), words))
+    return bpe.load_segmenter(codes, folder / "vocab", threshold)
+
+
+def make_theirs(folder, threshold=1):
+    with open(folder / "codes", encoding="utf-8") as codes, open(folder / "vocab", encoding="utf-8") as vocabulary:
+        return apply_bpe.BPE(codes, vocab=apply_bpe.read_vocabulary(vocabulary, threshold))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """With the codes and the vocabulary of ``LINES``."""
+    path = tmp_path_factory.mktemp("bpe")
+    make_segmenter(path)
+    return path
+
+
+# --- learning ----------------------------------------------------------------------------------------------------
+
+# few letters, so that pairs tie and overlap with themselves; periods, so that merges do as well
+LETTERS = st.sampled_from(["a", "b", "c", "é", "\\", ".", "😀"])
+PERIODIC = st.builds(
+    lambda unit, times, rest: unit * times + rest, st.text("ab", min_size=1), st.integers(1, 6), LETTERS
+)
+WORDS = st.one_of(st.text(LETTERS, min_size=1, max_size=12), st.text("ab", min_size=1, max_size=9), PERIODIC)
+
+
+@settings(deadline=None, max_examples=300)
+@given(counts=st.dictionaries(WORDS, st.integers(1, 5), min_size=1, max_size=30), merges=st.integers(1, 300))
+def test_learns_what_subword_nmt_learns(counts, merges):
+    assume(any(len(word) > 1 for word in counts))
+    want = learn_theirs(counts, merges)
+    if len(want) == 1:
+        with pytest.raises(InputError, match="no two letters occur together twice"):
+            bpe.learn(counts, merges)
+    else:
+        assert bpe.learn(counts, merges) == want
+
+
+def learn_slowly(counts, merges):
+    """The definition: count all pairs anew before each merge."""
+    words = [([*word[:-1], word[-1] + "</w>"], count) for word, count in counts.items()]
+    for _ in range(merges):
+        pairs = Counter()
+        for word, count in words:
+            for pair in zip(word, word[1:]):
+                pairs[pair] += count
+        best = max(pairs, key=lambda pair: (pairs[pair], pair), default=None)
+        if best is None or pairs[best] < 2:
+            return
+        yield " ".join(best)
+        for word, _ in words:
+            position = 0
+            while position < len(word) - 1:
+                if (word[position], word[position + 1]) == best:
+                    word[position : position + 2] = ["".join(best)]
+                position += 1
+
+
+MARKED = st.lists(st.sampled_from(["a", "b", "w", ">", "</w>", "a</w>", "</w"]), min_size=2, max_size=7).map("".join)
+
+
+@settings(deadline=None, max_examples=150)
+@given(counts=st.dictionaries(MARKED, st.integers(2, 5), min_size=1, max_size=12))
+def test_learns_exactly_from_text_that_contains_the_mark_of_a_words_end(counts):
+    """Where subword-nmt does not, since several merges spell one symbol."""
+    assert bpe.learn(counts, 100)[1:] == list(learn_slowly(counts, 100))
+
+
+@pytest.mark.skipif(not (SHARED / "data" / "multi30k").is_dir(), reason="needs shared/data")
+def test_learns_what_subword_nmt_learns_from_real_text():
+    """Enough words and merges for subword-nmt to prune its statistics and to come back to what it pruned."""
+    counts = Counter()
+    for lang in ("de", "en"):
+        with gzip.open(SHARED / "data" / "multi30k" / f"val.{lang}.gz", "rt", encoding="utf-8") as file:
+            counts += bpe.count_words(map(Preprocessor(lang), file))
+    codes = bpe.learn(counts, 4000)
+    assert codes == learn_theirs(counts, 4000)
+    assert len(codes) == 4001
+    every = bpe.learn(counts, 100_000)  # until nothing is left
+    assert codes == every[:4001] and 4001 < len(every) < 20_000
+
+
+def test_more_merges_than_fit_in_one_queue():
+    """Frequencies over many orders of magnitude: the queue is filled again and again."""
+    counts = {f"{chr(97 + index)}{chr(98 + index)}x": 3**index for index in range(20)}
+    assert bpe.learn(counts, 100) == learn_theirs(counts, 100)
+
+
+def test_words_of_one_letter_and_none_do_not_matter():
+    assert bpe.learn({"": 9, "a": 8, "b": 9, "ab": 2}, 5) == ["#version: 0.2", "a b</w>"]
+
+
+def test_ties_go_to_the_greatest_pair():
+    """By the letters of the first symbol, then the second; a symbol is less than what it begins."""
+    assert bpe.learn({"ax": 3, "bx": 3, "by": 3}, 3)[1:] == ["b y</w>", "b x</w>", "a x</w>"]
+    counts = {"pax": 2, "pq": 5, "pqax": 2}
+    assert bpe.learn(counts, 9) == learn_theirs(counts, 9)
+
+
+@pytest.mark.parametrize(
+    "counts, message",
+    [
+        ({}, "no word of two letters"),
+        ({"a": 5, "b": 7}, "no word of two letters"),
+        ({"ab": 1, "cd": 1}, "no two letters occur together twice"),
+    ],
+)
+def test_nothing_to_merge(counts, message):
+    with pytest.raises(InputError, match=message):
+        bpe.learn(counts, 10)
+
+
+def test_too_many_merges():
+    with pytest.raises(InputError, match="1,000,001 BPE merges are too many"):
+        bpe.learn({"ab": 2}, 1_000_001)
+
+
+def test_a_bar_only_in_a_terminal(capsys):
+    bpe.learn({"ab": 2}, 1)
+    assert capsys.readouterr() == ("", "")
+
+
+# --- applying ----------------------------------------------------------------------------------------------------
+
+LINE = st.lists(st.text("lowernwsti@-ß", max_size=9), max_size=8).map(" ".join)
+EDGE = st.text("\r\n ", max_size=3)
+
+
+@pytest.mark.parametrize("threshold", [1, 11, 20])
+@settings(deadline=None, max_examples=200)
+@given(line=LINE, start=EDGE, end=EDGE)
+def test_applies_as_subword_nmt(folder, threshold, line, start, end):
+    """With spaces at the ends and several between words too."""
+    segmenter = bpe.load_segmenter(folder / "codes", folder / "vocab", threshold)
+    theirs = make_theirs(folder, threshold)
+    assume("@@" not in line)
+    line = start + line + end
+    for _ in range(2):  # the second time from the cache
+        assert segmenter.process_line(line) == theirs.process_line(line)
+        assert segmenter.segment_tokens(line.split(" ")) == theirs.segment_tokens(line.split(" "))
+
+
+@settings(deadline=None, max_examples=200)
+@given(line=st.text(st.characters(blacklist_categories=("Cs",)), max_size=60))
+def test_undone(folder, line):
+    tokens = Preprocessor("en")(line)
+    pieces = bpe.load_segmenter(folder / "codes", folder / "vocab").process_line(tokens)
+    assert bpe.undo(pieces) == tokens
+    assert pieces == make_theirs(folder).process_line(tokens)
+
+
+def test_a_word_that_cannot_be_undone(tmp_path):
+    """One that ends in what marks the inside of a word; split between the two, it would be harmless."""
+    (tmp_path / "codes").write_text("#version: 0.2\n@ @</w>\na b</w>\n")
+    segmenter = bpe.load_segmenter(tmp_path / "codes")
+    for word in ("c@@", "@@"):
+        for _ in range(2):
+            with pytest.raises(InputError, match=f"the word '{word}'"):
+                segmenter.process_line(f"ab {word} ab")
+        with pytest.raises(InputError, match=f"the word '{word}'"):
+            bpe.count_pieces(segmenter, {word: 1})
+    assert segmenter.process_line("ab @@c") == "ab @@@ @@@ c"
+    assert bpe.undo("ab @@@ @@@ c") == "ab @@c"
+
+
+def test_the_same_as_subword_nmts_own_command(tmp_path):
+    """learn-joint-bpe-and-vocab and apply-bpe --vocabulary-threshold, by their command line."""
+    text, theirs, vocab = tmp_path / "text", tmp_path / "theirs", tmp_path / "vocab.theirs"
+    text.write_text("\n".join(LINES) + "\n")
+    learn = ("learn-joint-bpe-and-vocab", "--input", text, "-s", 12, "-o", theirs, "--write-vocabulary", vocab)
+    result = run(*SUBWORD_NMT, *learn)
+    assert result.returncode == 0, result.stderr
+    segmenter = make_segmenter(tmp_path, threshold=11)
+    assert (tmp_path / "codes").read_text() == theirs.read_text()
+    assert sorted(bpe.read_vocabulary(vocab)) == sorted(bpe.read_vocabulary(tmp_path / "vocab"))
+    apply = ("apply-bpe", "-c", theirs, "-i", text, "--vocabulary", vocab, "--vocabulary-threshold", 11)
+    applied = run(*SUBWORD_NMT, *apply).stdout.splitlines()
+    assert [segmenter.process_line(line) for line in LINES] == applied
+    assert "@@" in " ".join(applied)
+    # the threshold matters here
+    assert [make_segmenter(tmp_path).process_line(line) for line in LINES] != applied
+
+
+@pytest.mark.parametrize("threshold", [1, 5, 11, 15])
+def test_a_threshold_splits_rare_pieces_until_they_are_frequent(tmp_path, threshold):
+    """Every piece that comes out reaches the threshold, or is a letter, which no merge made."""
+    segmenter = make_segmenter(tmp_path, 40, threshold)
+    frequent = {piece for piece, count in bpe.read_vocabulary(tmp_path / "vocab") if count >= threshold}
+    pieces = set(segmenter.segment_tokens(" ".join(LINES).split(" ")))
+    assert all(piece in frequent or len(piece.replace("@@", "")) == 1 for piece in pieces)
+    assert pieces <= frequent or threshold > 1
+
+
+def test_a_threshold_that_nothing_reaches(tmp_path):
+    with pytest.raises(InputError, match="no piece occurs 1000 times; lower --vocabulary-threshold"):
+        make_segmenter(tmp_path, threshold=1000)
+
+
+def test_each_word_is_split_once(folder, monkeypatch):
+    segmenter = bpe.load_segmenter(folder / "codes")
+    split = []
+    monkeypatch.setattr(segmenter, "split_word", lambda word: split.append(word) or word)
+    for _ in range(3):
+        segmenter.process_line("low lower low")
+        segmenter.process_line(" low  lower ")
+    assert split == ["low", "lower"]
+
+
+def test_the_cache_is_bounded(folder, monkeypatch):
+    monkeypatch.setattr(bpe, "_MAX_CACHED", 3)
+    segmenter, theirs = bpe.load_segmenter(folder / "codes"), make_theirs(folder, 1)
+    for line in LINES:
+        assert segmenter.process_line(line) == theirs.process_line(line)
+        assert len(segmenter._cache) <= 3 and not segmenter._bpe.cache
+
+
+def test_pickled_without_its_cache(folder):
+    segmenter = bpe.load_segmenter(folder / "codes", folder / "vocab", 11)
+    want = [segmenter.process_line(line) for line in LINES]
+    again = pickle.loads(pickle.dumps(segmenter))
+    assert not again._cache
+    assert [again.process_line(line) for line in LINES] == want
+
+
+# --- counting and files ------------------------------------------------------------------------------------------
+
+
+def test_words_are_counted_between_spaces_only():
+    assert bpe.count_words(["a b\u2028c a", "", "b\tb a"]) == {"a": 3, "b\u2028c": 1, "b\tb": 1}
+
+
+def test_pieces_are_counted_as_in_the_segmented_text(folder):
+    segmenter = bpe.load_segmenter(folder / "codes")
+    want = Counter(piece for line in LINES for piece in segmenter.process_line(line).split(" "))
+    assert bpe.count_pieces(segmenter, bpe.count_words(LINES)) == want
+    assert bpe.count_pieces(segmenter, bpe.count_words(["low  low"])) == {"low": 2}
+
+
+def test_codes_and_vocabulary_mixed_up(folder):
+    with pytest.raises(InputError, match="not a BPE codes file"):
+        bpe.load_segmenter(folder / "vocab")
+    with pytest.raises(InputError, match="line 1: not a piece and its frequency"):
+        bpe.load_segmenter(folder / "codes", folder / "codes")
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("", "not a BPE codes file"),
+        ("#version: 0.2\n", "holds no BPE merges"),
+        ("#version: 0.2\na b</w>\nab\n", "line 3: not two symbols"),
+        ("#version: 0.2\na b c\n", "line 2: not two symbols"),
+    ],
+)
+def test_codes_that_are_damaged(tmp_path, text, message):
+    (tmp_path / "codes").write_text(text)
+    with pytest.raises(InputError, match=message):
+        bpe.load_segmenter(tmp_path / "codes")

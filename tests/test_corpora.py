@@ -1,0 +1,226 @@
+"""From archives to pairs of lines: every format, and what must not pass."""
+
+import gzip
+import json
+
+import pytest
+import wmt
+
+from fairseq_rela.data import corpora
+from fairseq_rela.data.corpora import Expected, Part, Sources, extract, finished, parse_sources
+from fairseq_rela.errors import InputError
+
+LANGUAGES = ("en", "de")
+EN = ["one &amp; two", "three  four", "five\x85six\rseven", "eight"]
+DE = ["eins &amp; zwei", "drei  vier", "fünf\u2028sechs", "acht"]
+
+
+def sources(train, **changes):
+    small = Part("plain", ("dev:dev.en", "dev:dev.de"))
+    splits = {"train": (train,), "valid": (small,), "test": (small,)}
+    return Sources(LANGUAGES, {**splits, **changes.pop("splits", {})}, changes.pop("subsets", {}), **changes)
+
+
+def made(tmp_path, files, train, **changes):
+    """Extract with archives of these bytes; gives the training lines of both sides."""
+    files = {"dev": wmt.tar({"dev.en": wmt.plain(EN[:2]), "dev.de": wmt.plain(DE[:2])}), **files}
+    archives = {}
+    for name, content in files.items():
+        archives[name] = tmp_path / name
+        archives[name].write_bytes(content)
+    record = extract(sources(train, **changes), archives, tmp_path / "raw", {"task": "t"})
+    lines = [(tmp_path / "raw" / f"train.{lang}").read_bytes().decode().split("\n")[:-1] for lang in LANGUAGES]
+    return record, lines
+
+
+SGM = {"x.en": wmt.sgm(EN[:2], "en", "srcset"), "x.de": wmt.sgm(DE[:2], "de", "refset")}
+
+
+@pytest.mark.parametrize(
+    "content, part",
+    [
+        (wmt.tar({"d/x.en": wmt.plain(EN), "d/x.de": wmt.plain(DE)}), Part("plain", ("a:d/x.en", "a:d/x.de"))),
+        (wmt.tar({"x.de": wmt.plain(DE), "x.en": wmt.plain(EN)}, "w:"), Part("plain", ("a:x.en", "a:x.de"))),
+        (wmt.zipped({"x.de": wmt.plain(DE), "x.en": wmt.plain(EN)}), Part("plain", ("a:x.en", "a:x.de"))),
+        (
+            wmt.tar({f"x.{lang}.gz": gzip.compress(wmt.plain(lines)) for lang, lines in (("en", EN), ("de", DE))}),
+            Part("plain", ("a:x.en.gz", "a:x.de.gz")),
+        ),
+        (wmt.plain(map("\t".join, zip(DE, EN))), Part("tsv", ("a",), ("de", "en"))),
+        (gzip.compress(wmt.plain(map("\t".join, zip(EN, DE)))), Part("tsv", ("a",), ("en", "de"))),
+        (wmt.plain(map(" ||| ".join, zip(DE, EN))), Part("bars", ("a",), ("de", "en"))),
+    ],
+)
+def test_every_format_gives_the_lines_as_they_are(content, part, tmp_path):
+    _, lines = made(tmp_path, {"a": content}, part)
+    assert lines == [EN, DE]
+
+
+def test_tmx_with_longer_codes_and_a_third_language(tmp_path):
+    content = wmt.tmx(zip(DE[:2], EN[:2], "xy"), ("de-AT", "EN_gb", "fr")).replace(
+        b"three  four", b"three <hi>four</hi>"
+    )
+    _, lines = made(tmp_path, {"a": gzip.compress(content)}, Part("tmx", ("a",), ("de", "en")))
+    assert lines == [["one &amp; two", "three four"], DE[:2]]
+
+
+def test_sgm_is_read_as_sacrebleu_reads_it(tmp_path):
+    """Entities stay, white space is collapsed; compared with sacreBLEU's own reader."""
+    from sacrebleu.dataset.fake_sgml import FakeSGMLDataset
+
+    record, lines = made(tmp_path, {"a": wmt.tar(SGM)}, Part("sgm", ("a:x.en", "a:x.de"), expected=Expected(2)))
+    assert lines == [["one &amp; two", "three four"], ["eins &amp; zwei", "drei vier"]]
+    assert record["splits"]["train"] == [{"from": "a:x.en", "pairs": 2, "left_out": {}}]
+    for name, side in zip(("x.en", "x.de"), lines):
+        (tmp_path / name).write_bytes(SGM[name])
+        reader = FakeSGMLDataset.__new__(FakeSGMLDataset)
+        reader._convert_format(str(tmp_path / name), str(tmp_path / "theirs"))
+        assert (tmp_path / "theirs").read_text(encoding="utf-8").split("\n")[:-1] == side
+
+
+def test_files_of_a_pattern_are_paired_by_name(tmp_path):
+    members = {}
+    for book in ("2", "10", "1"):
+        members[f"c/Book{book}_en.txt"] = wmt.plain([f"en{book}"])
+        members[f"c/Book{book}_{'ch' if book == '2' else 'cn'}.txt"] = wmt.plain([f"de{book}"])
+    part = Part("plain", ("a:c/*_en.txt", "a:c/*_c[hn].txt"))
+    _, lines = made(tmp_path, {"a": wmt.zipped(members)}, part)
+    assert lines == [["en1", "en10", "en2"], ["de1", "de10", "de2"]]
+    del members["c/Book10_cn.txt"]
+    (tmp_path / "2").mkdir()
+    with pytest.raises(InputError, match="without their other side among .*c/Book10_en.txt"):
+        made(tmp_path / "2", {"a": wmt.zipped(members)}, part)
+
+
+def test_sides_in_separate_files(tmp_path):
+    _, lines = made(tmp_path, {"a": wmt.plain(EN), "b": gzip.compress(wmt.plain(DE))}, Part("plain", ("a", "b")))
+    assert lines == [EN, DE]
+
+
+def test_damaged_pairs_of_a_large_corpus_are_left_out_and_counted(tmp_path):
+    en, de = wmt.plain(["a"] * 300), wmt.plain(["b"] * 300)
+    broken = en[:20] + b"\xff" + en[21:]
+    record, lines = made(tmp_path, {"a": broken, "b": de}, Part("plain", ("a", "b"), expected=Expected(300)))
+    assert record["splits"]["train"][0] == {"from": "a", "pairs": 299, "left_out": {"not UTF-8": 1}}
+    assert [len(side) for side in lines] == [299, 299]
+    with pytest.raises(InputError, match="some are damaged .not UTF-8: 1"):
+        (tmp_path / "2").mkdir()
+        made(tmp_path / "2", {"a": b"\xff\n" + en[:20], "b": de[:22]}, Part("plain", ("a", "b")))
+
+
+@pytest.mark.parametrize(
+    "files, part, message",
+    [
+        ({"a": wmt.plain(EN), "b": wmt.plain(DE[:3])}, Part("plain", ("a", "b")), "a has 4 lines, b has 3"),
+        (
+            {"a": wmt.plain(EN), "b": wmt.plain(DE)},
+            Part("plain", ("a", "b"), expected=Expected(5)),
+            "4 pairs, 5 are exp",
+        ),
+        (
+            {"a": wmt.plain(EN), "b": wmt.plain(DE)},
+            Part("plain", ("a", "b"), expected=Expected(8, 0.1)),
+            "8 give or take 10.0% are expected",
+        ),
+        ({"a": wmt.tar({"y.en": b"x\n"})}, Part("plain", ("a:x.en", "a:x.de")), "has no member x.en; it has y.en"),
+        ({"a": wmt.plain(["a\tb", "c"])}, Part("tsv", ("a",), ("en", "de")), "not two columns: 1"),
+        ({"a": wmt.plain(["a ||| b ||| c"])}, Part("bars", ("a",), ("en", "de")), "not two columns: 1"),
+        ({"a": wmt.tmx([("x", "y")], ("en", "de"))[:-30]}, Part("tmx", ("a",), ("en", "de")), "damaged TMX"),
+        ({"a": wmt.tmx([("x", "y")], ("en", "fr"))}, Part("tmx", ("a",), ("en", "de")), "not both languages: 1"),
+        ({"a": wmt.tmx([], ("en", "de"))}, Part("tmx", ("a",), ("en", "de")), "holds no pair"),
+        (
+            {"a": wmt.tar({**SGM, "x.de": wmt.sgm(DE[:1], "de", "refset")})},
+            Part("sgm", ("a:x.en", "a:x.de")),
+            "differ at document news.0, segment 2",
+        ),
+        (
+            {"a": wmt.tar({**SGM, "x.de": SGM["x.de"].replace(b'docid="news', b'docid="sports')})},
+            Part("sgm", ("a:x.en", "a:x.de")),
+            "differ at document news.0, segment 1",
+        ),
+        (
+            {"a": wmt.tar({**SGM, "x.de": SGM["x.de"].replace(b"</seg>", b"", 1)})},
+            Part("sgm", ("a:x.en", "a:x.de")),
+            "does not end in its line",
+        ),
+    ],
+)
+def test_what_is_not_as_expected_stops_and_leaves_nothing(files, part, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        made(tmp_path, files, part)
+    assert not (tmp_path / "raw").exists() and not list(tmp_path.glob(".*"))
+
+
+def test_dev_and_test_must_be_whole(tmp_path):
+    part = Part("plain", ("a", "b"))
+    with pytest.raises(InputError, match="not UTF-8: 1"):
+        files = {"a": wmt.plain(EN * 100), "b": wmt.plain(DE * 99 + DE[:3]) + b"\xff\n"}
+        made(tmp_path, files, part, splits={"test": (part,)})
+
+
+def test_the_reference_is_the_one_that_others_score(tmp_path):
+    part = Part("plain", ("a", "b"))
+    files = {"a": wmt.plain(EN), "b": wmt.plain(DE)}
+    made(tmp_path, files, part, reference_length=wmt.reference_length(DE[:2]))
+    (tmp_path / "2").mkdir()
+    with pytest.raises(InputError, match="13a tokens, 99 are expected"):
+        made(tmp_path / "2", files, part, reference_length=99)
+
+
+def test_a_subset_of_the_test_set_is_its_line_numbers(tmp_path):
+    """B19: the filtered set is lines of the full one, in its own order; equal lines are told apart."""
+    part = Part("plain", ("a", "b"))
+    files = {"a": wmt.plain(["x", "y", "x", "z"]), "b": wmt.plain("1213")}
+    subset = {"s": wmt.plain(["z\t3", "x\t1", "x\t1"])}
+    made(tmp_path, {**files, **subset}, part, splits={"test": (part,)}, subsets={"few": Part("tsv", ("s",), LANGUAGES)})
+    assert (tmp_path / "raw" / "test.few.lines").read_text() == "3\n0\n2\n"
+    (tmp_path / "2").mkdir()
+    with pytest.raises(InputError, match="not in the test set"):
+        few = {"few": Part("tsv", ("s",), LANGUAGES)}
+        made(tmp_path / "2", {**files, "s": b"z\t1\n"}, part, splits={"test": (part,)}, subsets=few)
+
+
+def test_chinese_in_the_other_column_is_found(tmp_path, capsys):
+    content = {"a": wmt.plain(["one\t一", "two\t二"])}
+    languages = ("zh", "en")
+    small = Part("tsv", ("a",), ("zh", "en"))
+    (tmp_path / "a").write_bytes(content["a"])
+    extract(
+        Sources(languages, dict.fromkeys(corpora.SPLITS, (small,)), {}), {"a": tmp_path / "a"}, tmp_path / "raw", {}
+    )
+    assert (tmp_path / "raw" / "train.zh").read_text(encoding="utf-8") == "一\n二\n"
+    assert "the other column" in capsys.readouterr().out
+
+
+def test_a_finished_folder_is_reused_only_as_it_was(tmp_path):
+    part = Part("plain", ("a", "b"))
+    record, _ = made(tmp_path, {"a": wmt.plain(EN), "b": wmt.plain(DE)}, part)
+    raw = tmp_path / "raw"
+    assert finished(raw, {"task": "t"}) == json.loads(json.dumps(record))
+    assert finished(tmp_path / "other", {}) is None
+    with pytest.raises(InputError, match="made from other corpora"):
+        finished(raw, {"task": "u"})
+    (raw / "train.en").write_text("x\n")
+    with pytest.raises(InputError, match="train.en is missing or has changed"):
+        finished(raw, {"task": "t"})
+    with pytest.raises(InputError, match="not made by `rela extract`"):
+        (raw / "extract.json").unlink()
+        finished(raw, {"task": "t"})
+
+
+@pytest.mark.parametrize(
+    "spec, message",
+    [
+        ({}, "train: give a list"),
+        ({"train": [{"source": "a", "goal": "b"}]}, "train: an entry has other keys"),
+        ({"train": [{"format": "xml", "source": "a"}]}, "no format 'xml'"),
+        ({"train": [{"source": "a"}]}, "the format plain has source and target"),
+        ({"train": [{"format": "tsv", "source": "a", "target": "b"}]}, "the format tsv has file"),
+        ({"train": [{"format": "tsv", "file": "a", "columns": ["en", "fr"]}]}, "columns must be en and de"),
+        ({"train": [{"source": "a", "target": "b", "pairs": "many"}]}, "pairs: 'many' is not a count"),
+        ({"train": [{"source": "a", "target": "b", "pairs": 1, "tolerance": 2}]}, "tolerance: 2 is not a share"),
+    ],
+)
+def test_a_corpus_file_that_is_not_as_it_should_be(spec, message):
+    with pytest.raises(InputError, match=message):
+        parse_sources(spec, LANGUAGES)
