@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -112,7 +111,6 @@ class Task:
         return Corpus(files, dict(self.expected), self.kept, subsets)
 
 
-@lru_cache(maxsize=None)
 def load_task(name: str, choose: Tuple[str, ...] = ()) -> Task:
     """A task by its name.
 
