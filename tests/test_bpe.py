@@ -242,7 +242,7 @@ def test_each_word_is_split_once(folder, monkeypatch):
 
 
 def test_the_cache_is_bounded(folder, monkeypatch):
-    monkeypatch.setattr(bpe, "_MAX_CACHED", 3)
+    monkeypatch.setattr(bpe, "MAX_CACHED", 3)
     segmenter, theirs = bpe.load_segmenter(folder / "codes"), make_theirs(folder, 1)
     for line in LINES:
         assert segmenter.process_line(line) == theirs.process_line(line)

@@ -22,7 +22,7 @@ _HEADER = "#version: 0.2"  # of subword-nmt's codes: the end of a word belongs t
 _END = "</w>"
 _MIN_FREQUENCY = 2  # of a pair that is merged; subword-nmt's default
 _MAX_MERGES = 1_000_000  # each needs a code point, of which there are 1,114,112
-_MAX_CACHED = 1 << 19  # words; some 100 MB a Segmenter, of which every worker process has one a language
+MAX_CACHED = 1 << 19  # words; some 100 MB a Segmenter, of which every worker process has one a language
 _EDGES = "\r\n "  # what subword-nmt strips from a line, and puts back
 
 
@@ -184,6 +184,10 @@ class Segmenter:
     def __reduce__(self) -> Tuple[Any, ...]:
         return Segmenter, (self._bpe,)
 
+    def know(self, words: Dict[str, str]) -> None:
+        """Take over words with their pieces, so that these need not be split again."""
+        self._cache.update(words)
+
     def process_line(self, line: str) -> str:
         """The pieces of a line of words; of several spaces between words, one is left.
 
@@ -230,7 +234,7 @@ class _Cache(Dict[str, str]):
         self._segmenter = segmenter
 
     def __missing__(self, word: str) -> str:
-        if len(self) >= _MAX_CACHED:
+        if len(self) >= MAX_CACHED:
             self.clear()
         pieces = self[word] = self._segmenter.split_word(word)
         return pieces

@@ -6,15 +6,13 @@ import json
 import os
 import zlib
 from contextlib import contextmanager
-from itertools import zip_longest
+from itertools import count, islice, zip_longest
 from pathlib import Path
-from typing import IO, Any, Iterator, Tuple, Union
+from typing import IO, Any, Iterator, List, NamedTuple, Tuple, Union
 
 from ..errors import InputError
 
 PathLike = Union[str, Path]
-
-_MISSING = object()
 
 
 def read_lines(path: PathLike) -> Iterator[str]:
@@ -55,21 +53,72 @@ def count_lines(path: PathLike) -> int:
     return sum(1 for _ in read_byte_lines(path))
 
 
+class LineBlock(NamedTuple):
+    """Lines of a file as they are there, which costs less to hand to another process than text.
+
+    Attributes:
+        path: the file.
+        start: number of the first line, from 0.
+        content: the bytes; every line has its LF.
+    """
+
+    path: PathLike
+    start: int
+    content: bytes
+
+    def decode(self) -> List[str]:
+        """The lines.
+
+        Raises:
+            InputError: one that is not UTF-8, with its number.
+        """
+        try:
+            return self.content.decode("utf-8").split("\n")[:-1]
+        except UnicodeDecodeError as error:
+            number = self.start + self.content.count(b"\n", 0, error.start) + 1
+            raise InputError(
+                f"{self.path}, line {number}: not UTF-8 ({error.reason}); convert the file to UTF-8"
+            ) from error
+
+    def __len__(self) -> int:
+        return self.content.count(b"\n")
+
+
+def read_line_blocks(path: PathLike, size: int) -> Iterator[LineBlock]:
+    """Blocks of ``size`` lines, the last one smaller; errors as of :func:`read_byte_lines`."""
+    lines = read_byte_lines(path)
+    for start in count(0, size):
+        block = list(islice(lines, size))
+        if not block:
+            return
+        yield LineBlock(path, start, b"\n".join(block) + b"\n")
+
+
+def read_parallel_blocks(source: PathLike, target: PathLike, size: int) -> Iterator[Tuple[LineBlock, LineBlock]]:
+    """Pairs of blocks of the same lines of two files.
+
+    Raises:
+        InputError: one file has more lines than the other, or as :func:`read_byte_lines`.
+    """
+    for pair in zip_longest(read_line_blocks(source, size), read_line_blocks(target, size)):
+        if pair[0] is None or pair[1] is None or len(pair[0]) != len(pair[1]):
+            lengths = {path: count_lines(path) for path in (source, target)}
+            shorter, longer = sorted((source, target), key=lengths.__getitem__)
+            raise InputError(
+                f"{shorter} has {lengths[shorter]} lines, {longer} has {lengths[longer]}: "
+                "the two sides of a corpus must be of equal length"
+            )
+        yield pair
+
+
 def read_parallel(source: PathLike, target: PathLike) -> Iterator[Tuple[str, str]]:
     """Pairs of lines of two files.
 
     Raises:
         InputError: one file has more lines than the other, or as :func:`read_lines`.
     """
-    number = 0
-    for number, (left, right) in enumerate(zip_longest(read_lines(source), read_lines(target), fillvalue=_MISSING), 1):
-        if left is _MISSING or right is _MISSING:
-            longer, shorter = (target, source) if left is _MISSING else (source, target)
-            raise InputError(
-                f"{shorter} has {number - 1} lines, {longer} has {count_lines(longer)}: "
-                "the two sides of a corpus must be of equal length"
-            )
-        yield left, right
+    for left, right in read_parallel_blocks(source, target, 1000):
+        yield from zip(left.decode(), right.decode())
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from hashlib import blake2b
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -22,11 +23,20 @@ from . import bpe, truecase
 from .binarise import binarise
 from .corpora import SPLITS, Expected
 from .folders import work_folder
-from .lines import PathLike, read_byte_lines, read_json, read_lines, read_parallel, sha256, write_json, write_whole
+from .lines import (
+    LineBlock,
+    PathLike,
+    read_byte_lines,
+    read_json,
+    read_lines,
+    read_parallel_blocks,
+    sha256,
+    write_json,
+    write_whole,
+)
 from .text import TOKENISERS, Preprocessor, repair_tokens
 from .workers import Map, blocks, worker_pool
 
-Pair = Tuple[str, str]
 RECORD = "prepare.json"
 TRUECASE_MODEL = "truecase-model"  # and the language
 MAX_POSITIONS = 1024  # of the models; fairseq refuses longer test sentences
@@ -152,13 +162,12 @@ def prepare(
                 record["splits"][split] = _make_text(run, split, files, corpus, settings, work)
         if settings.truecase:
             _truecase(workers, settings, work)
-        _learn_bpe(workers, settings, work)
-        with worker_pool(workers, _initialise_bpe, work, settings) as run:
+        words = _learn_bpe(workers, settings, work)
+        known = _split_words(workers, settings, work, words)
+        with worker_pool(workers, _initialise_bpe, work, settings, known) as run:
             for split in corpus.files:
                 _apply_bpe(run, split, settings, work, record["splits"][split])
-        binarise(work, *settings.languages, {split: work / "bpe" / split for split in corpus.files}, workers)
-        (work / "preprocess.log").unlink()  # fairseq's own log names the work folder
-        _count_unknown(settings, work, record["splits"])
+        _binarise(workers, settings, work, record["splits"])
         for name, path in corpus.subsets.items():
             shutil.copyfile(path, work / "raw" / f"test.{name}.lines")
         record["outputs"] = {
@@ -176,7 +185,7 @@ def describe(record: Dict[str, Any]) -> str:
     for split, counts in record["splits"].items():
         removed = ", ".join(f"{rule} {n:,}" for rule, n in counts["removed"].items() if n)
         pieces = ", ".join(f"{lang} {value:.2f}" for lang, value in counts["pieces_per_word"].items())
-        unknown = ", ".join(f"{lang} {value:.2%}" for lang, value in counts.get("unknown", {}).items() if value)
+        unknown = ", ".join(f"{lang} {value:.2%}" for lang, value in counts["unknown"].items() if value)
         lines.append(
             f"{split}: {counts['kept']:,} of {counts['read']:,} pairs"
             + (f" (removed: {removed})" if removed else "")
@@ -264,10 +273,17 @@ def _without_diacritics(settings: Settings, lang: str) -> bool:
 _worker: Dict[str, Any] = {}
 
 
-class _Block(NamedTuple):
-    """Lines of both sides that were kept, and why the others were not."""
+class _Text(NamedTuple):
+    """What a block of pairs has become.
 
-    sides: Tuple[List[str], List[str]]
+    Attributes:
+        sides: the lines of both sides that were kept, each with its LF.
+        pairs: how many these are.
+        removed: how many pairs each rule has removed.
+    """
+
+    sides: Tuple[bytes, bytes]
+    pairs: int
     removed: Dict[str, int]
 
 
@@ -279,18 +295,20 @@ def _make_text(
     seen: Optional[Set[int]] = set() if settings.remove_duplicates and split == "train" else None
     read = kept = 0
     with ExitStack() as stack:
-        outputs = [stack.enter_context(write_whole(work / "text" / f"{split}.{lang}")) for lang in settings.languages]
+        outputs = [
+            stack.enter_context(write_whole(work / "text" / f"{split}.{lang}", "wb")) for lang in settings.languages
+        ]
         with _progress(f"{split}: normalise, tokenise", "pairs") as advance:
-            for block in run(partial(_tokenise, split), blocks(read_parallel(*files), _BLOCK)):
-                removed.update(block.removed)
-                size = len(block.sides[0]) + sum(block.removed.values())
+            for text in run(partial(_tokenise, split), read_parallel_blocks(*files, _BLOCK)):
+                size = text.pairs + sum(text.removed.values())
+                removed.update(text.removed)
                 if seen is not None:
-                    block = _unseen(block, seen)
-                    removed["duplicate"] += block.removed["duplicate"]
+                    text = _unseen(text, seen)
+                    removed["duplicate"] += text.removed["duplicate"]
                 read += size
-                kept += len(block.sides[0])
-                for file, lines in zip(outputs, block.sides):
-                    file.write("".join(line + "\n" for line in lines))
+                kept += text.pairs
+                for file, side in zip(outputs, text.sides):
+                    file.write(side)
                 advance(size)
     expected = corpus.expected.get(split)
     if expected is not None and read != expected:
@@ -315,23 +333,21 @@ def _initialise_text(settings: Settings, moses: Optional[Path]) -> None:
     _worker["settings"] = settings
 
 
-def _tokenise(split: str, pairs: List[Pair]) -> _Block:
-    sides = [list(side) for side in zip(*pairs)]
+def _tokenise(split: str, pair: Tuple[LineBlock, LineBlock]) -> _Text:
+    sides = tuple(block.decode() for block in pair)
     if split in _worker["settings"].tokenised:
-        sides = [[repair_tokens(line) for line in side] for side in sides]
-    sides = [preprocess.process_lines(side) for preprocess, side in zip(_worker[split], sides)]
+        sides = tuple([repair_tokens(line) for line in side] for side in sides)
+    sides = tuple(preprocess.process_lines(side) for preprocess, side in zip(_worker[split], sides))
     removed: "Counter[str]" = Counter()
-    if split != "train":
-        return _Block((sides[0], sides[1]), removed)
-    kept: Tuple[List[str], List[str]] = ([], [])
-    for source, target in zip(*sides):
-        rule = _why_removed(source, target, _worker["settings"])
-        if rule:
-            removed[rule] += 1
-        else:
-            kept[0].append(source)
-            kept[1].append(target)
-    return _Block(kept, removed)
+    if split == "train":
+        rules = [_why_removed(source, target, _worker["settings"]) for source, target in zip(*sides)]
+        removed.update(filter(None, rules))
+        sides = tuple([line for line, rule in zip(side, rules) if rule is None] for side in sides)
+    return _Text((_encoded(sides[0]), _encoded(sides[1])), len(sides[0]), removed)
+
+
+def _encoded(lines: Sequence[str]) -> bytes:
+    return "".join(line + "\n" for line in lines).encode("utf-8")
 
 
 def _why_removed(source: str, target: str, settings: Settings) -> Optional[str]:
@@ -346,16 +362,16 @@ def _why_removed(source: str, target: str, settings: Settings) -> Optional[str]:
     return None
 
 
-def _unseen(block: _Block, seen: Set[int]) -> _Block:
+def _unseen(text: _Text, seen: Set[int]) -> _Text:
     """The pairs that were not seen before, which is remembered: 8 bytes of a checksum each."""
-    kept: Tuple[List[str], List[str]] = ([], [])
-    for source, target in zip(*block.sides):
-        key = int.from_bytes(blake2b(f"{source}\n{target}".encode(), digest_size=8).digest(), "big")
+    kept: Tuple[List[bytes], List[bytes]] = ([], [])
+    for pair in zip(*(side.splitlines(keepends=True) for side in text.sides)):
+        key = int.from_bytes(blake2b(b"".join(pair), digest_size=8).digest(), "big")
         if key not in seen:
             seen.add(key)
-            kept[0].append(source)
-            kept[1].append(target)
-    return _Block(kept, {"duplicate": len(block.sides[0]) - len(kept[0])})
+            for lines, line in zip(kept, pair):
+                lines.append(line)
+    return _Text((b"".join(kept[0]), b"".join(kept[1])), len(kept[0]), {"duplicate": text.pairs - len(kept[0])})
 
 
 def _copy_raw(source: Path, target: Path) -> None:
@@ -406,62 +422,95 @@ def _recase(lines: List[str]) -> List[str]:
 # --- pieces ------------------------------------------------------------------------------------------------------
 
 
-def _learn_bpe(workers: int, settings: Settings, work: Path) -> None:
-    """``bpecodes`` from both languages together, ``vocab.LANG`` of each."""
+def _learn_bpe(workers: int, settings: Settings, work: Path) -> List["Counter[str]"]:
+    """``bpecodes`` from both languages together, ``vocab.LANG`` of each; gives the words of each with their counts."""
     texts = [work / "text" / f"train.{lang}" for lang in settings.languages]
     with worker_pool(min(workers, 2), _initialise_nothing) as run:
-        words = dict(zip(settings.languages, run(_count_words, texts)))
-    print(f"learning {settings.merges:,} BPE merges from {sum(map(len, words.values())):,} words", flush=True)
-    codes = bpe.learn(words[settings.source_lang] + words[settings.target_lang], settings.merges)
+        words = list(run(_count_words, texts))
+    print(f"learning {settings.merges:,} BPE merges from {sum(map(len, words)):,} words", flush=True)
+    codes = bpe.learn(words[0] + words[1], settings.merges)
     with write_whole(work / "bpecodes") as file:
         file.writelines(line + "\n" for line in codes)
-    with worker_pool(min(workers, 2), _initialise_nothing) as run:
-        codes_file = work / "bpecodes"
-        counted = run(_count_pieces, ((codes_file, words[lang]) for lang in settings.languages))
-        for lang, pieces in zip(settings.languages, counted):
+    with worker_pool(workers, _initialise_codes, work) as run:
+        for lang, counts in zip(settings.languages, words):
+            pieces: "Counter[str]" = Counter()
+            for counted in run(_count_pieces, blocks(counts.items(), 5 * _BLOCK)):
+                pieces.update(counted)
             bpe.write_vocabulary(work / f"vocab.{lang}", pieces)
-
-
-def _count_pieces(task: Tuple[Path, Dict[str, int]]) -> "Counter[str]":
-    codes_file, words = task
-    return bpe.count_pieces(bpe.load_segmenter(codes_file), words)
+    return words
 
 
 def _count_words(text: Path) -> "Counter[str]":
     return bpe.count_words(read_lines(text))
 
 
-def _initialise_bpe(work: Path, settings: Settings) -> None:
+def _initialise_codes(work: Path) -> None:
+    _worker["codes"] = bpe.load_segmenter(work / "bpecodes")
+
+
+def _count_pieces(counts: List[Tuple[str, int]]) -> "Counter[str]":
+    return bpe.count_pieces(_worker["codes"], dict(counts))
+
+
+def _initialise_bpe(work: Path, settings: Settings, known: Sequence[Dict[str, str]]) -> None:
     _worker["bpe"] = [load_segmenter(work, lang, settings) for lang in settings.languages]
+    for segmenter, words in zip(_worker["bpe"], known):
+        segmenter.know(words)
     _worker["settings"] = settings
+
+
+def _split_words(
+    workers: int, settings: Settings, work: Path, counts: Sequence["Counter[str]"]
+) -> List[Dict[str, str]]:
+    """The pieces of the frequent words of each language, split once for all processes."""
+    known = []
+    with worker_pool(workers, _initialise_bpe, work, settings, ()) as run:
+        for side, frequent in enumerate(counts):
+            words = [word for word, _ in frequent.most_common(bpe.MAX_CACHED)]
+            split = chain.from_iterable(run(partial(_split, side), blocks(words, 5 * _BLOCK)))
+            known.append(dict(zip(words, split)))
+    return known
+
+
+def _split(side: int, words: List[str]) -> List[str]:
+    return list(map(_worker["bpe"][side].split_word, words))
+
+
+class _Pieces(NamedTuple):
+    """What a block of pairs has become.
+
+    Attributes:
+        sides: the pieces of both sides, each line with its LF.
+        pairs: how many there were.
+        dropped: numbers of the lines that are left out, as too long.
+        words, pieces: how many of both sides.
+    """
+
+    sides: Tuple[bytes, bytes]
+    pairs: int
+    dropped: List[int]
+    words: Tuple[int, int]
+    pieces: Tuple[int, int]
 
 
 def _apply_bpe(run: Map, split: str, settings: Settings, work: Path, counts: Dict[str, Any]) -> None:
     """Pieces of both sides under ``bpe/``; how many there are to a word; training pairs too long in pieces go."""
-    words, pieces = [0, 0], [0, 0]
-    dropped: List[int] = []
-    number = 0
+    words, pieces, dropped, pairs = [0, 0], [0, 0], [], 0
     texts = [work / "text" / f"{split}.{lang}" for lang in settings.languages]
     with ExitStack() as stack:
-        outputs = [stack.enter_context(write_whole(work / "bpe" / f"{split}.{lang}")) for lang in settings.languages]
+        outputs = [
+            stack.enter_context(write_whole(work / "bpe" / f"{split}.{lang}", "wb")) for lang in settings.languages
+        ]
         with _progress(f"{split}: BPE", "pairs") as advance:
-            for block in run(_segment, blocks(read_parallel(*texts), _BLOCK)):
-                for length, pair in block:
-                    if length > settings.max_pieces and split == "train":
-                        dropped.append(number)
-                    elif length >= MAX_POSITIONS:
-                        raise InputError(
-                            f"{split}, line {number + 1}: {length} pieces, more than the model's {MAX_POSITIONS}; "
-                            "shorten or split the sentence"
-                        )
-                    else:
-                        for side, (line_words, line) in enumerate(pair):
-                            words[side] += line_words
-                            pieces[side] += line.count(" ") + 1 if line else 0
-                            outputs[side].write(line + "\n")
-                    number += 1
-                advance(len(block))
-    if len(dropped) == number:
+            for block in run(partial(_segment, split), read_parallel_blocks(texts[0], texts[1], _BLOCK)):
+                for side, file in enumerate(outputs):
+                    file.write(block.sides[side])
+                    words[side] += block.words[side]
+                    pieces[side] += block.pieces[side]
+                dropped += block.dropped
+                pairs += block.pairs
+                advance(block.pairs)
+    if len(dropped) == pairs:
         raise InputError(f"{split}: every pair has more than {settings.max_pieces} pieces; raise --max-pieces")
     if dropped:
         for text in texts:
@@ -473,13 +522,33 @@ def _apply_bpe(run: Map, split: str, settings: Settings, work: Path, counts: Dic
     }
 
 
-def _segment(pairs: List[Pair]) -> List[Tuple[int, List[Tuple[int, str]]]]:
-    """For each pair the pieces of its longer side, and of both sides the number of words and the pieces."""
-    result = []
-    for pair in pairs:
-        sides = [(len(line.split()), split.process_line(line)) for split, line in zip(_worker["bpe"], pair)]
-        result.append((max(line.count(" ") + 1 if line else 0 for _, line in sides), sides))
-    return result
+def _segment(split: str, pair: Tuple[LineBlock, LineBlock]) -> _Pieces:
+    start, texts = pair[0].start, [block.decode() for block in pair]
+    sides = [list(map(segmenter.process_line, text)) for segmenter, text in zip(_worker["bpe"], texts)]
+    longest = _worker["settings"].max_pieces if split == "train" else MAX_POSITIONS - 1
+    dropped = [i for i, lines in enumerate(zip(*sides)) if max(map(_count, lines)) > longest]
+    if dropped and split != "train":
+        raise InputError(
+            f"{split}, line {start + dropped[0] + 1}: more pieces than the {longest} that the model has room for; "
+            "shorten or split the sentence"
+        )
+    if dropped:
+        without = set(dropped)
+        texts, sides = (
+            [[line for i, line in enumerate(side) if i not in without] for side in both] for both in (texts, sides)
+        )
+    return _Pieces(
+        (_encoded(sides[0]), _encoded(sides[1])),
+        len(sides[0]) + len(dropped),
+        [start + i for i in dropped],
+        (sum(map(_count, texts[0])), sum(map(_count, texts[1]))),
+        (sum(map(_count, sides[0])), sum(map(_count, sides[1]))),
+    )
+
+
+def _count(line: str) -> int:
+    """How many tokens a line has."""
+    return line.count(" ") + 1 if line else 0
 
 
 def _drop_lines(text: Path, numbers: Sequence[int]) -> None:
@@ -488,15 +557,18 @@ def _drop_lines(text: Path, numbers: Sequence[int]) -> None:
         file.writelines(line + b"\n" for i, line in enumerate(read_byte_lines(text)) if i not in without)
 
 
-def _count_unknown(settings: Settings, work: Path, splits: Dict[str, Dict[str, Any]]) -> None:
-    """What share of the pieces of dev and test the dictionaries, made from the training pieces, do not know."""
-    for split in (split for split in splits if split != "train"):
-        splits[split]["unknown"] = {}
-        for lang in settings.languages:
-            known = {line.rpartition(" ")[0] for line in read_lines(work / f"dict.{lang}.txt")}
-            pieces = [piece for line in read_lines(work / "bpe" / f"{split}.{lang}") for piece in line.split()]
-            unknown = sum(piece not in known for piece in pieces)
-            splits[split]["unknown"][lang] = round(unknown / max(len(pieces), 1), 6)
+def _binarise(workers: int, settings: Settings, work: Path, splits: Dict[str, Dict[str, Any]]) -> None:
+    """fairseq's data, all of it; and what share of the pieces the dictionaries, of the training text, do not know."""
+    start = time.monotonic()
+    counts = binarise(work, *settings.languages, {split: work / "bpe" / split for split in splits}, workers)
+    for split, sides in counts.items():
+        for lang, counted in sides.items():
+            if counted.sentences != splits[split]["kept"]:
+                raise InputError(f"{split}.{lang}: {counted.sentences} sentences of {splits[split]['kept']} binarised")
+        splits[split]["unknown"] = {lang: round(c.unknown / max(c.pieces, 1), 6) for lang, c in sides.items()}
+    pieces = sum(counted.pieces for sides in counts.values() for counted in sides.values())
+    seconds = max(time.monotonic() - start, 1e-3)
+    print(f"binarise: {pieces:,} pieces in {seconds:.1f} s, {pieces / seconds:,.0f} a second", flush=True)
 
 
 @contextmanager

@@ -1,0 +1,74 @@
+"""Binarised data: fairseq-preprocess's own, byte for byte."""
+
+import pytest
+from conftest import run_fairseq
+
+from fairseq_rela.data.binarise import binarise, count_sentences
+from fairseq_rela.errors import InputError
+
+LANGS = ("xa", "xb")
+
+
+def pieces(folder, **texts):
+    """Files SPLIT.LANG; the target is the source backwards."""
+    for split, lines in texts.items():
+        (folder / f"{split}.xa").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        (folder / f"{split}.xb").write_text("".join(line[::-1] + "\n" for line in lines), encoding="utf-8")
+    return {split: folder / split for split in texts}
+
+
+def outputs(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".bin", ".idx", ".txt")}
+
+
+def test_the_bytes_of_fairseq_preprocess(data, tmp_path):
+    """A whole corpus, by the command that `rela prepare` shows."""
+    arguments = ["--source-lang", "xa", "--target-lang", "xb", "--destdir", tmp_path / "theirs"]
+    for split in ("train", "valid", "test"):
+        arguments += [f"--{split}pref", data / "bpe" / split]
+    result = run_fairseq("preprocess", *arguments, "--thresholdsrc", 0, "--thresholdtgt", 0)
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert outputs(tmp_path / "theirs") == outputs(data) and len(outputs(data)) == 14
+
+
+def test_the_same_with_given_dictionaries_unknown_pieces_and_empty_lines(tmp_path):
+    """More lines than a block, so that several processes have a share."""
+    train = ["a@@ b c", "", "b b ä 中", "d"] * 700
+    prefixes = pieces(tmp_path, train=train, test=["a@@ x", "", "b new new"])
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    ours.mkdir()
+    counts = binarise(ours, *LANGS, prefixes, workers=2)
+    assert counts["test"]["xa"] == (3, 5, 3) and counts["train"]["xa"] == (2800, 700 * 8, 0)
+    assert count_sentences(ours / "train.xa-xb.xb") == 2800
+    arguments = ["--source-lang", "xa", "--target-lang", "xb", "--trainpref", tmp_path / "train"]
+    arguments += ["--thresholdsrc", 0, "--thresholdtgt", 0]
+    result = run_fairseq("preprocess", *arguments, "--testpref", tmp_path / "test", "--destdir", theirs)
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert outputs(ours) == outputs(theirs)
+    # the dictionaries of one corpus for another, the source alone
+    again = tmp_path / "again"
+    again.mkdir()
+    binarise(again, *LANGS, {"test": tmp_path / "test"}, 1, dictionaries=ours, only_source=True)
+    assert (again / "test.xa-xb.xa.bin").read_bytes() == (ours / "test.xa-xb.xa.bin").read_bytes()
+    assert (again / "dict.xa.txt").read_bytes() == (ours / "dict.xa.txt").read_bytes()
+
+
+def test_a_large_dictionary_takes_wider_numbers(tmp_path):
+    """fairseq goes from 16 to 32 bits at 65,500 pieces."""
+    prefixes = pieces(tmp_path, train=[" ".join(f"w{i}w" for i in range(j, j + 700)) for j in range(0, 65_800, 700)])
+    folder = tmp_path / "d"
+    folder.mkdir()
+    binarise(folder, *LANGS, prefixes, workers=1)
+    from fairseq.data import Dictionary, data_utils
+
+    dictionary = Dictionary.load(str(folder / "dict.xa.txt"))
+    dataset = data_utils.load_indexed_dataset(str(folder / "train.xa-xb.xa"), dictionary)
+    assert (folder / "train.xa-xb.xa.bin").stat().st_size == 4 * (65_800 + 94)
+    assert dictionary.string(dataset[93]).split()[-1] == "w65799w"
+
+
+def test_what_is_not_there_is_named(tmp_path):
+    with pytest.raises(InputError, match="nowhere.idx: cannot be read"):
+        count_sentences(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="train.xa: cannot be read"):
+        binarise(tmp_path, *LANGS, {"train": tmp_path / "train"}, workers=1)
