@@ -119,6 +119,8 @@ def test_the_published_recipe():
 @pytest.mark.parametrize("group", ["size", "run", "attention"])
 def test_every_choice_of_every_group_composes(group):
     for path in sorted((CONFIGS / group).glob("*.yaml")):
+        if path.stem == "slurm":
+            pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
         assert compose("synthetic", f"{group}={path.stem}")
 
 
@@ -147,3 +149,22 @@ def test_checksums_are_of_the_files_that_are_composed():
     }
     with pytest.raises(InputError, match="no config 'huge' in .*size; there are base, big, tiny"):
         config.checksums("synthetic", ["size=huge"])
+
+
+def test_slurm_jobs_take_four_gpus_by_hydras_launcher():
+    """What `-m run=slurm` asks of submitit."""
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    from fairseq.dataclass.initialize import hydra_init
+    from hydra import compose, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    GlobalHydra.instance().clear()
+    hydra_init("wmt14_en_de")
+    with initialize_config_dir(config_dir=str(CONFIGS)):
+        overrides = ["run=slurm", "attention=relu", "task.data=d", "checkpoint.save_dir=s", "common.user_dir=x"]
+        cfg = compose("wmt14_en_de", overrides=overrides, return_hydra_config=True)
+        launcher = cfg.hydra.launcher
+        assert launcher._target_.endswith("SlurmLauncher") and launcher.submitit_folder == "s/slurm"
+        assert (launcher.gpus_per_node, launcher.tasks_per_node, launcher.name) == (4, 1, "rela-relu")
+        assert cfg.distributed_training.distributed_world_size == 4 == launcher.gpus_per_node
+        assert cfg.dataset.max_tokens * cfg.optimization.update_freq[0] * 4 == 25_000

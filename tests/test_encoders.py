@@ -9,6 +9,7 @@ import pytest
 from fairseq_rela import encoders
 from fairseq_rela.data import bpe
 from fairseq_rela.data.lines import read_lines
+from fairseq_rela.data.prepare import Corpus, Settings, prepare
 from fairseq_rela.errors import InputError
 
 
@@ -47,3 +48,25 @@ def test_what_is_missing_is_named(tmp_path):
         encoders.RelaBPE(argparse.Namespace(bpe_codes=None))
     with pytest.raises(InputError, match="not a data folder"):
         encoders.RelaBPE(argparse.Namespace(bpe_codes=str(tmp_path / "bpecodes")))
+
+
+def test_text_with_diacritics_for_a_model_without(tmp_path):
+    """B48: rela_moses knows of the data folder by --prepared alone; without it rela_bpe refuses what it cannot read."""
+    files = {}
+    for split in ("train", "valid", "test"):
+        lines = [f"{word} şi ţară. Ana are mere." for word in ("Sînt", "Mâine", "Când")] * 20
+        for lang, prefix in (("ro", ""), ("en", "And ")):
+            (tmp_path / f"{split}.{lang}").write_text("".join(prefix + line + "\n" for line in lines), encoding="utf-8")
+        files[split] = (tmp_path / f"{split}.ro", tmp_path / f"{split}.en")
+    settings = Settings("ro", "en", merges=30, vocabulary_threshold=1, remove_diacritics=True, truecase=True)
+    prepare(Corpus(files), settings, tmp_path / "data", 1)
+    languages = dict(source_lang="ro", target_lang="en")
+    told = encoders.RelaMosesTokenizer(argparse.Namespace(prepared=str(tmp_path / "data"), **languages))
+    not_told = encoders.RelaMosesTokenizer(argparse.Namespace(**languages))
+    bpe = encoders.RelaBPE(argparse.Namespace(bpe_codes=str(tmp_path / "data" / "bpecodes")))
+    raw = list(read_lines(tmp_path / "test.ro"))
+    assert [bpe.encode(told.encode(line)) for line in raw] == list(read_lines(tmp_path / "data" / "bpe" / "test.ro"))
+    with pytest.raises(InputError, match="give --tokenizer rela_moses --prepared"):
+        bpe.encode(not_told.encode(raw[0]))
+    # and back, with a capital at the start
+    assert told.decode(bpe.decode("a@@ nd so .")) == "And so."

@@ -413,3 +413,19 @@ def test_the_demo_learns(tmp_path):
     assert json.loads((run_dir / "score.json").read_text())["bleu"] > 80
     assert json.loads((run_dir / "attention.json").read_text())["sites"]["cross"]["sparsity"] > 0.3
     assert "cross: attention that ran" in result.stdout
+
+
+def test_run_slurm_goes_through_hydras_launcher(data, tmp_path):
+    """The job of run=slurm, on this machine: submitit's local executor in the place of Slurm."""
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    overrides = [
+        *("run=slurm", "hydra/launcher=submitit_local", "common.cpu=true", "size=tiny", "optimization.max_update=4"),
+        *("distributed_training.distributed_world_size=1", "dataset.max_tokens=1000", "hydra.launcher.gpus_per_node=0"),
+        *("checkpoint.save_interval_updates=2", "hydra.launcher.mem_gb=2", "hydra.launcher.cpus_per_task=2"),
+    ]
+    arguments = [word for override in overrides for word in ("--override", override)]
+    run_dir = tmp_path / "a run"
+    result = ok(run_rela("train", "synthetic", "--data", data, "--save-dir", run_dir, *arguments, cwd=tmp_path))
+    assert "trained for 4 updates" in result.stdout
+    assert checkpoints.load(run_dir / "checkpoint_last.pt")["cfg"]["model"]["attention"] == "rela_g"
+    assert list((run_dir / "slurm").glob("*_log.out"))

@@ -69,6 +69,11 @@ def repair_tokens(line: str) -> str:
     return _SPLIT_ENTITY.sub(entity, line.replace(_STANFORD_HYPHEN, "@-@"))
 
 
+def has_diacritics(line: str) -> bool:
+    """Whether Romanian text has letters that ``remove_diacritics`` takes away."""
+    return line != line.translate(_ROMANIAN_PLAIN)
+
+
 class Preprocessor:
     """Raw text of one language to tokens with single spaces.
 
