@@ -19,6 +19,7 @@ setup(
         "fairseq_rela.analysis",
         "fairseq_rela.configs",
         "fairseq_rela.data",
+        "fairseq_rela.kernels",
         "fairseq_rela.models",
         "fairseq_rela.tasks",
     ],

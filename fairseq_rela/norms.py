@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .functional import at_least_float32
+from .kernels import rms_norm as kernels
 
 EPSILON = 1e-8
 
@@ -43,7 +44,7 @@ class RMSNorm(nn.Module):
             _fan_average_uniform_(self.weight)
 
     def forward(self, z: Tensor) -> Tensor:
-        return rms_norm(z, self.weight)
+        return kernels.rms_norm(at_least_float32(z), at_least_float32(self.weight), None, EPSILON)
 
 
 class GatedRMSNorm(RMSNorm):
@@ -59,8 +60,8 @@ class GatedRMSNorm(RMSNorm):
         _fan_average_uniform_(self.gate)
 
     def forward(self, z: Tensor) -> Tensor:
-        z = at_least_float32(z)
-        return torch.sigmoid(self.gate * z) * super().forward(z)
+        weight, gate = at_least_float32(self.weight), at_least_float32(self.gate)
+        return kernels.rms_norm(at_least_float32(z), weight, gate, EPSILON)
 
 
 class GatedLayerNorm(GatedRMSNorm):

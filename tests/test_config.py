@@ -168,3 +168,25 @@ def test_slurm_jobs_take_four_gpus_by_hydras_launcher():
         assert (launcher.gpus_per_node, launcher.tasks_per_node, launcher.name) == (4, 1, "rela-relu")
         assert cfg.distributed_training.distributed_world_size == 4 == launcher.gpus_per_node
         assert cfg.dataset.max_tokens * cfg.optimization.update_freq[0] * 4 == 25_000
+
+
+@pytest.mark.parametrize("task", config.task_names())
+def test_every_yaml_builds_its_model(task):
+    """At its own size, on small dictionaries."""
+    from conftest import make_task
+    from fairseq.models import build_model
+    from omegaconf import OmegaConf
+
+    cfg = OmegaConf.create(compose(task, "attention=rela_g")["model"])
+    model = build_model(cfg, make_task())
+    layers, dim, heads = (2, 128, 4) if task in ("synthetic", "multi30k_en_de") else (6, 512, 8)
+    assert len(model.encoder.layers) == len(model.decoder.layers) == layers
+    assert model.decoder.embed_tokens.embedding_dim == dim
+    assert {module.num_heads for module in model.modules() if hasattr(module, "num_heads")} == {heads}
+    assert sum(p.numel() for n, p in model.named_parameters() if "attn_norm" in n) == 3 * layers * 2 * dim
+    # separate vocabularies, the target's shared with the output
+    assert model.decoder.embed_tokens.weight is model.decoder.output_projection.weight
+    assert model.encoder.embed_tokens.weight is not model.decoder.embed_tokens.weight
+    if layers == 6:
+        embeddings = sum(m.weight.numel() for m in (model.encoder.embed_tokens, model.decoder.embed_tokens))
+        assert sum(p.numel() for p in model.parameters()) - embeddings == 44_138_496 + 18_432  # FIDELITY section 4
