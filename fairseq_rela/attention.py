@@ -7,6 +7,7 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
+from . import functional
 from .errors import InputError
 from .functional import at_least_float32
 from .variants import find_variant
@@ -37,7 +38,8 @@ class VariantAttention(MultiheadAttention):
         super().__init__(embed_dim, num_heads, **kwargs)
         variant = find_variant(variant_name)
         self.variant_name = variant_name
-        self.weight_function = variant.weights
+        # the scores are this module's own, so ReLU may take their place
+        self.weight_function = functional.relu_ if variant.weights is functional.relu else variant.weights
         self.attn_norm = variant.norm(embed_dim) if variant.norm is not None else None
         # keeps fairseq off torch's fused softmax attention, which knows no other weight function
         self.skip_embed_dim_check = True

@@ -24,6 +24,11 @@ def relu(scores: Tensor) -> Tensor:
     return F.relu(at_least_float32(scores))
 
 
+def relu_(scores: Tensor) -> Tensor:
+    """The same in place, on scores in at least float32 that nothing else needs: one tensor fewer is kept."""
+    return F.relu_(scores)
+
+
 def gelu(scores: Tensor) -> Tensor:
     r""":math:`A = S\,\Phi(S)` with the normal distribution function :math:`\Phi` (Table 1, row 9)."""
     return _on_allowed_keys(F.gelu, scores)
