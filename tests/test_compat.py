@@ -64,7 +64,7 @@ def test_the_probe_sees_what_this_fairseq_does():
 
 
 def test_a_fairseq_that_drops_the_last_batch_is_named(caplog):
-    with caplog.at_level("WARNING"):
+    with caplog.at_level("WARNING", logger="fairseq_rela.compat"):
         compat.warn_about(compat.FairseqBehaviour(True, False, True))
     assert len(caplog.records) == 1
     assert "--task translation_rela" in caplog.text and "--required-batch-size-multiple 1" in caplog.text
