@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from sacremoses import MosesPunctNormalizer
 from test_lines import BREAKS
 
-from fairseq_rela.data import bpe, text
+from fairseq_rela.data import text
 from fairseq_rela.data.text import Detokeniser, Preprocessor, clean_characters, repair_tokens
 from fairseq_rela.errors import InputError
 
@@ -267,55 +267,6 @@ def test_unknown_languages_are_treated_as_english():
 def test_text_that_is_tokenised_already():
     assert Preprocessor("de", "none")(" a  b. <unk> c@@ ") == "a b. &lt;unk&gt; c@ @"
     assert Detokeniser("de", "none")("a b. &lt;x") == "a b. &lt;x"
-
-
-LINES = ["low lower lowest newer newest wider", "new low wide widest", "slow newest @-@ low"] * 5
-
-
-def segmenter(tmp_path, merges=12, threshold=1):
-    words = bpe.count_words(LINES)
-    codes = tmp_path / "codes"
-    codes.write_text("\n".join(bpe.learn(words, merges)) + "\n")
-    bpe.write_vocabulary(tmp_path / "vocab", bpe.count_pieces(bpe.load_segmenter(codes), words))
-    return bpe.load_segmenter(codes, tmp_path / "vocab", threshold)
-
-
-@settings(deadline=None, max_examples=200)
-@given(line=WILD)
-def test_bpe_is_undone(tmp_path_factory, line):
-    split = segmenter(tmp_path_factory.mktemp("bpe"))
-    tokens = Preprocessor("en")(line)
-    assert bpe.undo(split.process_line(tokens)) == tokens
-
-
-def test_the_same_as_subword_nmts_own_command(tmp_path):
-    """learn-joint-bpe-and-vocab and apply-bpe --vocabulary-threshold, by their command line."""
-    text = tmp_path / "text"
-    text.write_text("\n".join(LINES) + "\n")
-    command = (sys.executable, "-W", "ignore", "-c", "from subword_nmt.subword_nmt import main; main()")
-    theirs, vocab = tmp_path / "theirs", tmp_path / "vocab.theirs"
-    result = run(
-        *(*command, "learn-joint-bpe-and-vocab", "--input", text, "-s", 12, "-o", theirs, "--write-vocabulary", vocab)
-    )
-    assert result.returncode == 0, result.stderr
-    split = segmenter(tmp_path, threshold=11)
-    assert (tmp_path / "codes").read_text() == theirs.read_text()
-    assert sorted(bpe.read_vocabulary(vocab)) == sorted(bpe.read_vocabulary(tmp_path / "vocab"))
-    applied = run(
-        *(*command, "apply-bpe", "-c", theirs, "-i", text, "--vocabulary", vocab, "--vocabulary-threshold", 11)
-    )
-    assert [split.process_line(line) for line in LINES] == applied.stdout.splitlines()
-    assert "@@" in applied.stdout
-    # the threshold matters here
-    assert [segmenter(tmp_path).process_line(line) for line in LINES] != applied.stdout.splitlines()
-
-
-def test_codes_and_vocabulary_mixed_up(tmp_path):
-    segmenter(tmp_path)
-    with pytest.raises(InputError, match="not a BPE codes file"):
-        bpe.load_segmenter(tmp_path / "vocab")
-    with pytest.raises(InputError, match="line 1: not a piece and its frequency"):
-        bpe.load_segmenter(tmp_path / "codes", tmp_path / "codes")
 
 
 @pytest.mark.parametrize(
