@@ -103,6 +103,7 @@ def _extract(experiment: Experiment) -> None:
     if record is None:
         downloads = experiment.root / "downloads"
         archives = {name: fetch(spec.downloads[name], downloads, experiment.offline) for name in spec.downloads}
+        print(corpora.cost(spec.sources, experiment.root))
         identity = {**_identity(experiment), "archives": {name: sha256(path) for name, path in archives.items()}}
         record = corpora.extract(spec.sources, archives, raw, identity)
     else:

@@ -22,6 +22,7 @@ RECORD = "extract.json"
 SPLITS = ("train", "valid", "test")
 _FORMATS = ("plain", "sgm", "tsv", "bars", "tmx")
 _ONE_FILE = ("tsv", "bars", "tmx")
+_BYTES_A_PAIR = 225  # of raw text, of both sides
 _MOST_DAMAGED = 0.01  # of a training corpus, before it is taken for the wrong file
 
 Pair = Tuple[str, str]
@@ -169,6 +170,14 @@ def extract(
         record["outputs"] = {path.name: sha256(path) for path in sorted(work.iterdir()) if path.is_file()}
         write_json(work / RECORD, record)
     return record
+
+
+def cost(sources: Sources, folder: Path) -> str:
+    """What extraction will write, as far as the numbers of pairs are known, and the space that there is."""
+    known = [part.expected.pairs for part in sources.splits["train"] if part.expected is not None]
+    more = " and more" if len(known) < len(sources.splits["train"]) else ""
+    needed, free = sum(known) * _BYTES_A_PAIR / 1e9, shutil.disk_usage(folder).free / 1e9
+    return f"{sum(known):,} training pairs{more}: about {needed:.1f} GB of text; {free:.1f} GB are free"
 
 
 def finished(output: Path, identity: Mapping[str, Any]) -> Optional[Dict[str, Any]]:
