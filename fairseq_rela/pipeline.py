@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 from . import checkpoints, config
 from .commands import USER_DIR, load_plugin, refuse_colon, run_fairseq
 from .data import corpora, synthetic
+from .data.folders import only_process
 from .data.lines import read_json, read_lines, sha256, write_json
 from .data.prepare import describe, load_record, prepare, refuse_changed, settings_of
 from .data.sources import fetch, fetch_all
@@ -166,6 +167,13 @@ def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequ
     data, save_dir = data.resolve(), save_dir.resolve()
     refuse_colon(data)
     refuse_colon(save_dir)
+    with only_process(save_dir, "trained"):
+        _train_alone(task, attention, data, save_dir, overrides, record)
+
+
+def _train_alone(
+    task: str, attention: str, data: Path, save_dir: Path, overrides: Sequence[str], record: Dict[str, Any]
+) -> None:
     wanted = {
         "task": task,
         "attention": attention,

@@ -35,8 +35,8 @@ _LETTERS = {
 }
 
 
-def _made_up(lang, rng):
-    words = ["".join(rng.choice(_LETTERS[lang]) for _ in range(rng.randint(1, 4))) for _ in range(rng.randint(3, 9))]
+def _made_up(lang, length, rng):
+    words = ["".join(rng.choice(_LETTERS[lang]) for _ in range(rng.randint(1, 4))) for _ in range(length)]
     return words[0].capitalize() + ("" if lang == "zh" else " ") + ("" if lang == "zh" else " ").join(words[1:]) + "."
 
 
@@ -50,7 +50,8 @@ class Text:
             self.lines = list(zip(*(path.read_text(encoding="utf-8").split("\n")[:-1] for path in paths)))
         else:
             rng = random.Random(pair)
-            self.lines = [tuple(_made_up(lang, rng) for lang in self.langs) for _ in range(1900)]
+            lengths = [rng.randint(4, 9) for _ in range(1900)]
+            self.lines = [tuple(_made_up(lang, length, rng) for lang in self.langs) for length in lengths]
         self.at = 0
 
     def take(self, n):

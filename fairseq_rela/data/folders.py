@@ -2,10 +2,11 @@
 
 import fcntl
 import os
+import platform
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator
+from typing import IO, Iterator
 
 from ..errors import InputError
 
@@ -37,24 +38,32 @@ def work_folder(output: Path) -> Iterator[Path]:
 def only_process(output: Path, doing: str = "made") -> Iterator[None]:
     """
     Raises:
-        InputError: another process is making the same file or folder.
+        InputError: another process is making the same file or folder; the line says which.
     """
     lock = output.with_name(f".{output.name}.lock")
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
-        file = open(lock, "w")  # noqa: SIM115 (closed below)
+        file = open(lock, "a+")  # noqa: SIM115 (closed below)
     except OSError as error:
         raise InputError(f"{lock}: cannot be made ({error.strerror or error})") from error
-    busy = InputError(f"{output} is being {doing} by another process; wait for it")
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise busy from error
+            raise _busy(output, doing, file) from error
         # between opening and locking, the process before us may have removed the file and another made a new one
         if not lock.exists() or not os.path.samestat(os.fstat(file.fileno()), lock.stat()):
-            raise busy
+            raise _busy(output, doing, file)
+        file.truncate(0)
+        file.write(f"{os.getpid()} on {platform.node()}")
+        file.flush()
         try:
             yield
         finally:
             lock.unlink()
+
+
+def _busy(output: Path, doing: str, lock: IO[str]) -> InputError:
+    lock.seek(0)
+    holder = lock.read(200).strip()
+    return InputError(f"{output} is being {doing} by another process{holder and f', {holder}'}; wait for it, or end it")
