@@ -36,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     for add in (
         *(_add_reproduce, _add_download, _add_synthetic, _add_prepare),
-        *(_add_train, _add_average, _add_translate, _add_score, _add_attention),
+        *(_add_train, _add_average, _add_translate, _add_score, _add_attention, _add_rank),
     ):
         add(verbs)
     return parser
@@ -283,6 +283,50 @@ def _attention(options: argparse.Namespace) -> None:
     if options.output:
         write_json(options.output, summary)
     print(describe_attention(summary))
+
+
+def _add_rank(verbs) -> None:
+    parser = _verb(
+        verbs, "rank", _rank, "score sentence pairs by their null rate and log-probability, and keep the best"
+    )
+    parser.add_argument("checkpoint", type=Path, help="a model of this plugin")
+    parser.add_argument("source", type=Path, help="raw source text, plain or .gz")
+    parser.add_argument("target", type=Path, help="raw target text")
+    parser.add_argument("--data", type=Path, required=True, help="data folder the model was trained on")
+    parser.add_argument("--output", type=Path, required=True, help="scores to write, as TSV; kept pairs beside it")
+    parser.add_argument("--keep-best", type=_positive, metavar="N", help="write the N best pairs as well")
+    parser.add_argument("--max-null-rate", type=float, metavar="X", help="write the pairs up to this null rate as well")
+    parser.add_argument("--workers", type=_positive, help="processes (default: all cores)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
+    parser.add_argument("--max-tokens", type=_positive, default=4096, help="padded pieces in a batch")
+    parser.add_argument(
+        "--damage", action="store_true", help="instead: damage a third of the pairs in known ways; how well each shows"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the damage")
+
+
+def _rank(options: argparse.Namespace) -> None:
+    from .commands import load_plugin
+
+    load_plugin()
+    texts = (options.checkpoint, options.data, options.source, options.target, options.output)
+    if options.damage:
+        from .analysis.damage import describe, evaluate
+
+        if options.keep_best or options.max_null_rate is not None:
+            raise InputError("--damage measures, it keeps nothing: leave --keep-best and --max-null-rate out")
+        print(describe(evaluate(*texts, seed=options.seed, device=options.device, max_tokens=options.max_tokens)))
+        return
+    from .analysis.rank import rank
+
+    rank(
+        *texts,
+        keep_best=options.keep_best,
+        max_null_rate=options.max_null_rate,
+        workers=options.workers,
+        device=options.device,
+        max_tokens=options.max_tokens,
+    )
 
 
 def _add_reproduce(verbs) -> None:

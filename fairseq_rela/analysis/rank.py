@@ -1,0 +1,589 @@
+"""Sentence pairs of raw text of any size, scored by a model: null rate and log-probability, and the best ones kept."""
+
+import hashlib
+import math
+import os
+import sys
+import time
+from array import array
+from contextlib import ExitStack, closing, contextmanager
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy
+import torch
+from fairseq import utils
+from fairseq.data.data_utils import collate_tokens
+from torch import nn
+from tqdm import tqdm
+
+from .. import functional
+from ..attention import attention_name
+from ..data.folders import only_process
+from ..data.lines import (
+    LineBlock,
+    PathLike,
+    read_byte_lines,
+    read_json,
+    read_lines,
+    read_parallel_blocks,
+    sha256,
+    write_json,
+    write_whole,
+)
+from ..data.prepare import (
+    Settings,
+    has_case,
+    load_record,
+    load_segmenter,
+    load_truecaser,
+    refuse_changed,
+    settings_of,
+)
+from ..data.text import Preprocessor, repair_tokens
+from ..data.workers import Map, blocks, worker_pool
+from ..errors import InputError
+from ..models.transformer_rela import attention_modules
+from ..variants import VARIANTS
+from .capture import load_model, recorded_weights
+from .ranking import count_nulls, select_pairs
+
+FORMAT = 1
+COLUMNS = ("line", "null_rate", "log_probability", "source_pieces", "target_pieces", "reason")
+_BLOCK = 1000  # pairs that a process works on at a time; batches are made of pairs of like length among them
+_WINDOW = 20  # blocks among which batches are made on a GPU
+_CELLS = 1 << 20  # weights of one head in a batch: with 8 heads and 6 layers 200 MB
+_LOGITS = 1 << 24  # at a time: 64 MB
+
+
+class Score(NamedTuple):
+    """What one pair got.
+
+    Attributes:
+        null_rate: share of (layer, head, target query) whose cross-attention attends to nothing; low = good. The
+            query that predicts the end of the sentence counts.
+        log_probability: natural, of the target given the source, by target pieces with the end of the sentence.
+        source_pieces, target_pieces: without the ends of sentences.
+        reason: why there is no score, both numbers then being nan; empty where there is one.
+    """
+
+    null_rate: float
+    log_probability: float
+    source_pieces: int
+    target_pieces: int
+    reason: str = ""
+
+
+class Encoded(NamedTuple):
+    """Ids of both sides with the end of sentence, or the reason for which the pair cannot be scored."""
+
+    source: List[int]
+    target: List[int]
+    reason: str = ""
+
+
+class Ranking(NamedTuple):
+    """How many pairs there are, how many of them have no score, and how many were kept, where that was asked for."""
+
+    pairs: int
+    unscored: int
+    kept: Optional[int] = None
+
+
+class PairEncoder:
+    """Raw text of both sides to ids, by the steps that the training text of a data folder went through.
+
+    Where that text was tokenised and truecased already, this text has to be so too.
+
+    Args:
+        data: a data folder.
+        dictionaries: of source and target.
+        longest: the most ids of source and target that the model has room for.
+    """
+
+    def __init__(self, data: Path, dictionaries: Tuple[Any, Any], longest: Tuple[int, int]) -> None:
+        self.settings = settings_of(load_record(data))
+        self.tokenised = "train" in self.settings.tokenised
+        self._dictionaries = dictionaries
+        self._longest = longest
+        self._sides = [self._steps(data, lang) for lang in self.settings.languages]
+
+    def _steps(self, data: Path, lang: str) -> Tuple[Any, Any, Any]:
+        diacritics = self.settings.remove_diacritics and lang == "ro"
+        tokeniser = "none" if self.tokenised else self.settings.tokeniser
+        recase = str if self.tokenised else load_truecaser(data, lang, self.settings)
+        return Preprocessor(lang, tokeniser, diacritics), recase, load_segmenter(data, lang, self.settings)
+
+    def __call__(self, sources: Sequence[str], targets: Sequence[str]) -> List[Encoded]:
+        return [self._pair(*pair) for pair in zip(sources, targets)]
+
+    def _pair(self, *texts: str) -> Encoded:
+        sides, reasons = [], []
+        for side, (name, text) in enumerate(zip(("source", "target"), texts)):
+            try:
+                pieces = self._pieces(side, text)
+            except InputError:  # a word that looks like pieces, of which training text has none
+                sides.append([])
+                reasons.append(f"unsplittable {name}")
+                continue
+            dictionary = self._dictionaries[side]
+            ids = [dictionary.indices.get(piece, dictionary.unk()) for piece in pieces]
+            sides.append([*ids, dictionary.eos()])
+            if not ids:
+                reasons.append(f"empty {name}")
+            elif len(ids) >= self._longest[side]:
+                reasons.append(f"long {name}")
+        return Encoded(sides[0], sides[1], ", ".join(reasons))
+
+    def _pieces(self, side: int, text: str) -> List[str]:
+        preprocess, recase, segmenter = self._sides[side]
+        tokens = preprocess(repair_tokens(text) if self.tokenised else text)
+        return segmenter.process_line(recase(tokens)).split()
+
+
+class PairScorer:
+    """A model that gives each pair its null rate and log-probability.
+
+    Attributes:
+        encode: raw text to ids.
+        label: what the cross-attention computes, such as ``rela_g``.
+
+    Args:
+        model: a Transformer in evaluation mode, of this plugin or of fairseq.
+        task: its translation task, with the dictionaries.
+        data: the data folder it was trained on.
+        device: where to compute.
+        max_tokens: of the longer side, with padding, in a batch; a single pair may have more.
+    """
+
+    def __init__(self, model: nn.Module, task: Any, data: Path, device: torch.device, max_tokens: int = 4096) -> None:
+        self.device = device
+        self.max_tokens = max_tokens
+        self._model = model.to(device)
+        self._cross = attention_modules(model)["cross"]
+        self._pads = task.source_dictionary.pad(), task.target_dictionary.pad()
+        self._eos = task.target_dictionary.eos()
+        self._left_pad_source = bool(getattr(task.cfg, "left_pad_source", True))
+        self.label = "+".join(sorted({attention_name(module) for module in self._cross.values()}))
+        longest = utils.resolve_max_positions(task.max_positions(), model.max_positions())
+        self.encode = PairEncoder(data, (task.source_dictionary, task.target_dictionary), longest)
+
+    @property
+    def has_nulls(self) -> bool:
+        """Whether its weights can all be 0: softmax, sparsemax and entmax sum to 1, GeLU is 0 at 0 alone."""
+        return any(name in VARIANTS and VARIANTS[name].weights is functional.relu for name in self.label.split("+"))
+
+    def score(self, pairs: Sequence[Tuple[str, str]]) -> List[Score]:
+        """Scores of raw text, in order."""
+        return self.score_encoded(self.encode([pair[0] for pair in pairs], [pair[1] for pair in pairs]))
+
+    def score_encoded(self, pairs: Sequence[Encoded]) -> List[Score]:
+        """Scores in order, computed in batches of pairs of like length."""
+        scores: List[Optional[Score]] = [None] * len(pairs)
+        for index, pair in enumerate(pairs):
+            if pair.reason:
+                scores[index] = self._score(pair, math.nan, math.nan, pair.reason)
+        for batch in self._batches(pairs):
+            for index, values in zip(batch, self._score_batch([pairs[index] for index in batch])):
+                # as of a model whose training has diverged
+                finite = math.isfinite(values[1])
+                reason = "" if finite else "not finite"
+                scores[index] = self._score(pairs[index], *(values if finite else (math.nan, math.nan)), reason)
+        return [score for score in scores if score is not None]
+
+    @staticmethod
+    def _score(pair: Encoded, null_rate: float, log_probability: float, reason: str) -> Score:
+        pieces = (max(len(ids) - 1, 0) for ids in (pair.source, pair.target))
+        return Score(null_rate, log_probability, *pieces, reason)
+
+    def _batches(self, pairs: Sequence[Encoded]) -> Iterator[List[int]]:
+        """Indices of pairs of like length, as many as ``max_tokens`` and memory for their weights allow."""
+        batch: List[int] = []
+        longest = (0, 0)
+        lengths = [(len(pair.target), len(pair.source)) for pair in pairs]
+        for index in sorted((i for i, pair in enumerate(pairs) if not pair.reason), key=lengths.__getitem__):
+            target, source = map(max, longest, lengths[index])
+            size = len(batch) + 1
+            if batch and (size * max(target, source) > self.max_tokens or size * target * source > _CELLS):
+                yield batch
+                batch, (target, source) = [], lengths[index]
+            batch.append(index)
+            longest = target, source
+        if batch:
+            yield batch
+
+    @torch.no_grad()
+    def _score_batch(self, pairs: Sequence[Encoded]) -> List[Tuple[float, float]]:
+        sources = [torch.tensor(pair.source) for pair in pairs]
+        targets = [torch.tensor(pair.target) for pair in pairs]
+        source = collate_tokens(sources, self._pads[0], left_pad=self._left_pad_source).to(self.device)  # (B, S)
+        target = collate_tokens(targets, self._pads[1]).to(self.device)  # (B, T)
+        previous = collate_tokens(targets, self._pads[1], self._eos, move_eos_to_beginning=True).to(self.device)
+        lengths = torch.tensor([len(ids) for ids in sources], device=self.device)
+        # the cross-attention alone: the weights of the other sites take memory
+        with recorded_weights({"cross": self._cross}) as weights:
+            features, _ = self._model(source, lengths, previous, features_only=True)
+        words = target != self._pads[1]
+        allowed = words[:, :, None] & (source != self._pads[0])[:, None, :]  # (B, T, S)
+        nulls = sum(count_nulls(weights[name], allowed) for name in self._cross)  # (B,)
+        queries = words.sum(dim=1) * sum(module.num_heads for module in self._cross.values())
+        log_probabilities = self._log_probabilities(features, target).double().masked_fill(~words, 0.0).sum(dim=1)
+        null_rates = (nulls.double() / queries).tolist()
+        return list(zip(null_rates, (log_probabilities / words.sum(dim=1)).tolist()))
+
+    def _log_probabilities(self, features: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Features (B, T, d) to log-probabilities of the target (B, T), never with all logits in memory."""
+        size = max(1, _LOGITS // (target.size(1) * len(self._model.decoder.dictionary)))
+        parts = []
+        for some, wanted in zip(features.split(size), target.split(size)):
+            logits = self._model.decoder.output_layer(some)  # (b, T, V)
+            log_probabilities = self._model.get_normalized_probs((logits, None), log_probs=True)
+            parts.append(log_probabilities.gather(-1, wanted.unsqueeze(-1)).squeeze(-1))
+        return torch.cat(parts)
+
+
+def load_scorer(checkpoint: Path, data: Path, device: Optional[str] = None, max_tokens: int = 4096) -> PairScorer:
+    """A model with its data folder, on a GPU where there is one and ``device`` does not say otherwise.
+
+    Raises:
+        InputError: not a checkpoint, not its data, files of the data folder that have changed, or no such device.
+    """
+    if max_tokens < 1:
+        raise InputError(f"--max-tokens {max_tokens}: give a number of at least 1")
+    where = _find_device(device)
+    refuse_changed(data, text_files(data))
+    model, task = load_model(checkpoint, data)
+    return PairScorer(model, task, data, where, max_tokens)
+
+
+def text_files(data: Path) -> List[str]:
+    """Names of the files of a data folder that decide how text becomes ids."""
+    settings: Settings = settings_of(load_record(data))
+    names = ["bpecodes"]
+    for lang in settings.languages:
+        names += [f"vocab.{lang}", f"dict.{lang}.txt"]
+        names += [f"truecase-model.{lang}"] if has_case(settings, lang) else []
+    return names
+
+
+def _find_device(name: Optional[str]) -> torch.device:
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"--device {name}: cannot be used; give cpu, or cuda where there is a GPU") from error
+    return device
+
+
+def rank(
+    checkpoint: Path,
+    data: Path,
+    source: Path,
+    target: Path,
+    output: Path,
+    keep_best: Optional[int] = None,
+    max_null_rate: Optional[float] = None,
+    workers: Optional[int] = None,
+    device: Optional[str] = None,
+    max_tokens: int = 4096,
+) -> Ranking:
+    """Score every pair of lines of two raw files, and keep the best; in bounded memory and in the order of the files.
+
+    Writes ``OUTPUT``, tab-separated with a header, a line a pair, columns as of :data:`COLUMNS` (lines from 0, see
+    :class:`Score`), and ``OUTPUT.rank.json``, of what it was made. Where a selection is asked for, also
+    ``OUTPUT.SOURCE_LANG`` and ``OUTPUT.TARGET_LANG``, the untouched lines of the pairs kept, in their old order:
+    see :func:`fairseq_rela.analysis.ranking.select_pairs`. That takes 8 bytes of memory a pair.
+
+    Until it is complete the ranking is in ``OUTPUT.partial``, a block of pairs after the other. A run that was
+    interrupted goes on from there, and in the end the bytes are the same; a complete one is not made again.
+
+    Args:
+        checkpoint, data: a model and the data folder it was trained on, whose steps the raw text goes through.
+        source, target: text of the two languages of the data folder, plain or ``.gz``, of any size.
+        output: file to write.
+        keep_best: how many pairs to keep at most.
+        max_null_rate: keep no pair with a higher null rate.
+        workers: processes, all cores where None; on a GPU, for the text.
+        device: ``cpu`` or ``cuda``; a GPU where there is one if None.
+        max_tokens: padded pieces in a batch.
+
+    Raises:
+        InputError: files that are missing, of unequal length or not UTF-8, a model of other data, options that cannot
+            be, or an output that was made from something else.
+    """
+    _check_options(keep_best, max_null_rate, workers)
+    scorer = load_scorer(checkpoint, data, device, max_tokens)
+    settings = scorer.encode.settings
+    kept_files = tuple(output.with_name(f"{output.name}.{lang}") for lang in settings.languages)
+    _refuse_overwriting((source, target), (output, _partial(output), _record(output), *kept_files))
+    if not scorer.has_nulls:
+        print(
+            f"warning: {scorer.label} always attends to something, so the null rate is 0 everywhere; only the "
+            "log-probability tells pairs apart",
+            file=sys.stderr,
+        )
+    if scorer.encode.tokenised:
+        print(f"the training text of {data} was tokenised already, and the text to rank has to be so too")
+    with only_process(output, "ranked"):
+        pairs, checksums = _inspect(source, target)
+        state = {
+            "format": FORMAT,
+            "attention": scorer.label,
+            "pairs": pairs,
+            "inputs": {
+                "checkpoint": sha256(checkpoint),
+                "data_folder": {name: sha256(data / name) for name in text_files(data)},
+                "settings": dict(vars(settings)),
+                "source_text": checksums[0],
+                "target_text": checksums[1],
+            },
+            # of what pairs batches are made decides the last digits
+            "batches": {"device": scorer.device.type, "block_size": _block(scorer), "max_tokens": max_tokens},
+        }
+        if not _is_complete(output, state):
+            _score_corpus(scorer, source, target, output, state, workers or os.cpu_count() or 1)
+        null_rates, log_probabilities = _read_scores(output, pairs)
+        unscored = int(numpy.isnan(null_rates).sum())
+        if unscored:
+            print(f"{output}: {unscored:,} of {pairs:,} pairs have no score; the last column says why")
+        if keep_best is None and max_null_rate is None:
+            return Ranking(pairs, unscored)
+        chosen = select_pairs(null_rates, log_probabilities, keep_best, max_null_rate)
+        if not chosen.any():
+            what = "no pair has a score" if unscored == pairs else f"no pair has a null rate of {max_null_rate} or less"
+            raise InputError(f"{output}: {what}, so there is nothing to keep")
+        _write_chosen((source, target), kept_files, chosen)
+        kept = int(chosen.sum())
+        print(f"{kept_files[0]}, {kept_files[1]}: {kept:,} of {pairs:,} pairs kept")
+        return Ranking(pairs, unscored, kept)
+
+
+def _check_options(keep_best: Optional[int], max_null_rate: Optional[float], workers: Optional[int]) -> None:
+    for name, value in (("keep-best", keep_best), ("workers", workers)):
+        if value is not None and value < 1:
+            raise InputError(f"--{name} {value}: give a number of at least 1")
+    if max_null_rate is not None and not 0 <= max_null_rate <= 1:
+        raise InputError(f"--max-null-rate {max_null_rate}: give a number from 0 to 1")
+
+
+def _refuse_overwriting(inputs: Iterable[Path], outputs: Iterable[Path]) -> None:
+    given = {Path(path).resolve() for path in inputs}
+    for path in outputs:
+        if path.resolve() in given:
+            raise InputError(f"--output: {path} would be written over, which is to be read; choose another name")
+
+
+def _inspect(source: PathLike, target: PathLike) -> Tuple[int, Tuple[str, str]]:
+    """Number of pairs and checksums of the lines of both files, and that they are of equal length and UTF-8.
+
+    All this is known before hours of work, not after.
+    """
+    digests = hashlib.sha256(), hashlib.sha256()
+    pairs = 0
+    with tqdm(desc="read both files", unit=" pairs", unit_scale=True, disable=None, leave=False) as bar:
+        for both in read_parallel_blocks(source, target, 20 * _BLOCK):
+            for digest, block in zip(digests, both):
+                block.decode()
+                digest.update(block.content)
+            pairs += len(both[0])
+            bar.update(len(both[0]))
+    if not pairs:
+        raise InputError(f"{source}: no lines to rank")
+    return pairs, (digests[0].hexdigest(), digests[1].hexdigest())
+
+
+# --- scoring all pairs, and going on after an interruption -------------------------------------------------------
+
+Blocks = Iterable[Tuple[LineBlock, LineBlock]]
+
+
+def _partial(output: Path) -> Path:
+    return output.with_name(f"{output.name}.partial")
+
+
+def _record(output: Path) -> Path:
+    return output.with_name(f"{output.name}.rank.json")
+
+
+def _block(scorer: PairScorer) -> int:
+    """Pairs among which batches are made, and after which the results are written."""
+    return _BLOCK if _in_processes(scorer) else _BLOCK * _WINDOW
+
+
+def _in_processes(scorer: PairScorer) -> bool:
+    """Whether each process has its own model; one GPU has one, which all processes feed with ids."""
+    return scorer.device.type == "cpu"
+
+
+def _is_complete(output: Path, state: Dict[str, Any]) -> bool:
+    """Whether the ranking is there, made from the same input; how it was batched decides the last digits only."""
+    if not output.exists():
+        return False
+    _refuse_other(output, output, state, ("inputs",))
+    print(f"{output}: already ranked from the same files by the same model")
+    return True
+
+
+def _refuse_other(path: Path, output: Path, state: Dict[str, Any], parts: Sequence[str]) -> None:
+    """
+    Raises:
+        InputError: what lies at ``path`` was made from something else than ``state`` says.
+    """
+    if not path.is_file() or not _record(output).is_file():
+        raise InputError(f"{path} exists and was not made by `rela rank`; choose another --output")
+    begun = read_json(_record(output))
+    if not isinstance(begun, dict) or begun.get("format") != FORMAT:
+        raise InputError(f"{_record(output)}: not of this version of `rela rank`; choose another --output")
+    for part in parts:
+        for name, value in state[part].items():
+            if begun.get(part, {}).get(name) != value:
+                what = name.replace("_", " ")
+                raise InputError(f"{path} was made with another {what}; remove it or choose another --output")
+
+
+def _score_corpus(
+    scorer: PairScorer, source: Path, target: Path, output: Path, state: Dict[str, Any], workers: int
+) -> None:
+    partial, pairs = _partial(output), state["pairs"]
+    start = time.monotonic()
+    try:
+        number = done = _resume(partial, output, state)
+        if done:
+            print(f"{partial}: {done:,} of {pairs:,} pairs are scored already; going on", flush=True)
+        todo = islice(read_parallel_blocks(source, target, _BLOCK), done // _BLOCK, None)
+        results = _score_blocks(scorer, todo, min(workers, -(-(pairs - done) // _BLOCK) or 1))
+        with open(partial, "ab") as file, closing(results), _bar(pairs, done) as bar:
+            for scores in results:
+                file.write("".join(map(_row, range(number, number + len(scores)), scores)).encode("utf-8"))
+                file.flush()
+                number += len(scores)
+                bar.update(len(scores))
+            os.fsync(file.fileno())
+        if number != pairs:
+            raise InputError(f"{source} or {target} has changed while it was read; remove {partial} and begin again")
+        os.replace(partial, output)
+    except OSError as error:
+        raise InputError(f"{partial}: cannot be written ({error.strerror or error})") from error
+    seconds = max(time.monotonic() - start, 1e-3)
+    print(f"{output}: {pairs - done:,} pairs in {seconds:.1f} s, {(pairs - done) / seconds:,.1f} a second", flush=True)
+
+
+def _bar(pairs: int, done: int) -> Any:
+    return tqdm(total=pairs, initial=done, desc="rank", unit=" pairs", unit_scale=True, disable=None, leave=False)
+
+
+def _resume(partial: Path, output: Path, state: Dict[str, Any]) -> int:
+    """How many pairs of an interrupted run can be kept; the file is cut after the last whole block of them.
+
+    Raises:
+        InputError: that run had other input, or the file is of something else.
+    """
+    header = ("\t".join(COLUMNS) + "\n").encode("utf-8")
+    if not partial.exists():
+        write_json(_record(output), state)
+        partial.write_bytes(header)
+        return 0
+    _refuse_other(partial, output, state, ("inputs", "batches"))
+    done, end, position = 0, 0, len(header)
+    with open(partial, "rb+") as file:
+        if file.readline() == header:
+            end = position
+            for number, line in enumerate(file):
+                # after a power cut there may be anything
+                if not (line.startswith(b"%d\t" % number) and line.count(b"\t") == 5 and line.endswith(b"\n")):
+                    break
+                position += len(line)
+                if (number + 1) % state["batches"]["block_size"] == 0:
+                    done, end = number + 1, position
+        file.seek(end)
+        file.truncate()
+        if not end:
+            file.write(header)
+    return done
+
+
+def _row(number: int, score: Score) -> str:
+    numbers = f"{score.null_rate:.6f}\t{score.log_probability:.6f}"
+    return f"{number}\t{numbers}\t{score.source_pieces}\t{score.target_pieces}\t{score.reason}\n"
+
+
+_worker: Dict[str, Any] = {}
+
+
+def _score_blocks(scorer: PairScorer, todo: Blocks, workers: int) -> Iterator[List[Score]]:
+    """Scores of one block after the other, or on a GPU of one window after the other."""
+    if _in_processes(scorer):
+        with _threads_restored(), worker_pool(workers, _take_scorer, scorer) as run:
+            yield from run(_score_block, todo)
+    else:
+        with worker_pool(workers, _take_encoder, scorer.encode) as run, closing(_encoded(run, todo)) as encoded:
+            for window in blocks(encoded, _WINDOW):
+                yield scorer.score_encoded(list(chain.from_iterable(window)))
+
+
+def _encoded(run: Map, todo: Blocks) -> Iterator[List[Encoded]]:
+    yield from run(_encode_block, todo)  # a generator, which can be closed
+
+
+@contextmanager
+def _threads_restored() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _take_scorer(scorer: PairScorer) -> None:
+    # a process a core; and the same numbers however many processes there are
+    torch.set_num_threads(1)
+    _worker["encode"], _worker["score"] = scorer.encode, scorer.score_encoded
+
+
+def _take_encoder(encode: PairEncoder) -> None:
+    _worker["encode"] = encode
+
+
+def _encode_block(pair: Tuple[LineBlock, LineBlock]) -> List[Encoded]:
+    return _worker["encode"](pair[0].decode(), pair[1].decode())
+
+
+def _score_block(pair: Tuple[LineBlock, LineBlock]) -> List[Score]:
+    return _worker["score"](_encode_block(pair))
+
+
+# --- keeping the best --------------------------------------------------------------------------------------------
+
+
+def _read_scores(ranking: Path, pairs: int) -> Tuple["numpy.ndarray", "numpy.ndarray"]:
+    """Null rates and log-probabilities of a ranking, (n,) float32 each, nan where there is none.
+
+    Raises:
+        InputError: it is damaged.
+    """
+    scores = array("f"), array("f")
+    for number, line in enumerate(read_lines(ranking), -1):
+        if number < 0:
+            continue
+        columns = line.split("\t")
+        try:
+            if int(columns[0]) != number or len(columns) != len(COLUMNS):
+                raise ValueError
+            for values, column in zip(scores, columns[1:3]):
+                values.append(float(column))
+        except ValueError as error:
+            raise InputError(f"{ranking}, line {number + 2}: damaged; remove the file and rank again") from error
+    if len(scores[0]) != pairs:
+        raise InputError(f"{ranking}: {len(scores[0])} of {pairs} pairs; remove the file and rank again")
+    return numpy.frombuffer(scores[0], numpy.float32), numpy.frombuffer(scores[1], numpy.float32)
+
+
+def _write_chosen(inputs: Sequence[Path], outputs: Sequence[Path], chosen: "numpy.ndarray") -> None:
+    """The lines of both inputs that are chosen, as they are."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(write_whole(path, "wb")) for path in outputs]
+        for path, file in zip(inputs, files):
+            file.writelines(line + b"\n" for line, keep in zip(read_byte_lines(path), chosen) if keep)
