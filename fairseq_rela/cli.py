@@ -36,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     for add in (
         *(_add_reproduce, _add_download, _add_synthetic, _add_prepare),
-        *(_add_train, _add_average, _add_translate, _add_score, _add_attention, _add_rank),
+        *(_add_train, _add_average, _add_translate, _add_score, _add_attention, _add_rank, _add_aer),
     ):
         add(verbs)
     return parser
@@ -283,6 +283,49 @@ def _attention(options: argparse.Namespace) -> None:
     if options.output:
         write_json(options.output, summary)
     print(describe_attention(summary))
+
+
+def _add_aer(verbs) -> None:
+    parser = _verb(verbs, "aer", _aer, "alignment error rate of a word alignment against a gold one")
+    parser.add_argument("gold", type=Path, help="links i-j (sure) and ipj (possible), a line a sentence pair")
+    parser.add_argument("hypothesis", type=Path, help="links i-j")
+    parser.add_argument(
+        "--gold-base",
+        choices=("auto", "0", "1"),
+        default="auto",
+        help="number of the first word; auto: 1 where none is 0",
+    )
+    parser.add_argument("--hypothesis-base", choices=("auto", "0", "1"), default="0", help="the same of the hypothesis")
+    parser.add_argument("--gold-swapped", action="store_true", help="the gold file has the target word first")
+    parser.add_argument("--hypothesis-swapped", action="store_true", help="the hypothesis has the target word first")
+    parser.add_argument(
+        "--sentences", type=Path, help='the text as "source ||| target", against which links are checked'
+    )
+
+
+def _aer(options: argparse.Namespace) -> None:
+    from .analysis.aer import count, guess_base, read_links
+    from .data.lines import read_lines
+
+    lengths = None
+    if options.sentences is not None:
+        lengths = []
+        for number, line in enumerate(read_lines(options.sentences), 1):
+            sides = line.split(" ||| ")
+            if len(sides) != 2:
+                raise InputError(f'{options.sentences}, line {number}: not "source ||| target"')
+            lengths.append((len(sides[0].split()), len(sides[1].split())))
+    files = []
+    for path, base, swapped in (
+        (options.gold, options.gold_base, options.gold_swapped),
+        (options.hypothesis, options.hypothesis_base, options.hypothesis_swapped),
+    ):
+        lines = list(read_lines(path))
+        first = guess_base(lines) if base == "auto" else int(base)
+        if base == "auto":
+            print(f"{path}: its words count from {first}", file=sys.stderr)
+        files.append(read_links(lines, str(path), first, swapped, lengths))
+    print(count(files[0], [line.possible for line in files[1]]))
 
 
 def _add_rank(verbs) -> None:

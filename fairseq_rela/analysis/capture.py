@@ -1,9 +1,12 @@
 """The attention weights of a model, teacher-forced on a test set: all layers, heads and sites, batch by batch."""
 
+import copy
+import random
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, NamedTuple, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
+import numpy
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -13,12 +16,15 @@ from ..errors import InputError
 from ..evaluation import refuse_other_dictionaries
 from ..models.transformer_rela import attention_modules
 
+END = "</s>"
+
 
 class Captured(NamedTuple):
-    """The weights of one attention module on one batch.
+    """The weights of one attention module on one batch; every sentence begins at position 0, padding comes after.
 
     Attributes:
         site: ``encoder``, ``decoder`` or ``cross``.
+        layer: its number, from 0.
         name: of the module, such as ``decoder.layers.1.encoder_attn``.
         variant: what the module computes.
         weights: (B, H, T, S), float32, before dropout.
@@ -26,10 +32,29 @@ class Captured(NamedTuple):
     """
 
     site: str
+    layer: int
     name: str
     variant: str
     weights: Tensor
     allowed: Tensor
+
+
+class Batch(NamedTuple):
+    """What one forward pass gave: B sentences, in the order of the rows of the weights.
+
+    fairseq's decoder is fed the end of sentence first, so its step t, which is row t of the weights of the decoder
+    and of cross-attention, predicts target piece t and consumes target piece t - 1; keys of the decoder are inputs.
+
+    Attributes:
+        ids: line numbers of the sentences in the subset, from 0.
+        source, target: their pieces, the last of each is ``</s>``; an unknown piece is the dictionary's ``<unk>``.
+        modules: every attention module.
+    """
+
+    ids: List[int]
+    source: List[List[str]]
+    target: List[List[str]]
+    modules: List[Captured]
 
 
 def load_model(checkpoint: Path, data: Path) -> Tuple[nn.Module, Any]:
@@ -51,48 +76,136 @@ def load_model(checkpoint: Path, data: Path) -> Tuple[nn.Module, Any]:
     except Exception as error:  # fairseq raises bare ones
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{checkpoint} does not fit the data folder {data}: {reason}") from error
-    return models[0].eval(), task
+    model = models[0].eval()
+    for module in model.modules():
+        if hasattr(module, "can_use_fastpath"):  # fairseq 0.12.2 fuses its own encoder layer, whose weights nobody sees
+            module.can_use_fastpath = False
+    return model, task
 
 
-def capture(model: nn.Module, task: Any, subset: str, max_tokens: int = 4096) -> Iterator[Captured]:
+def capture(
+    model: nn.Module, task: Any, subset: str, max_tokens: int = 4096, shuffle_seed: Optional[int] = None
+) -> Iterator[Batch]:
     """Weights of every attention module on every sentence of ``subset``, in batches, so that memory is bounded.
 
+    Args:
+        max_tokens: padded pieces of the longer side in a batch; a longer sentence is a batch by itself.
+        shuffle_seed: give every source sentence the target of another one, see :func:`derangement`.
+
     Raises:
-        InputError: no such subset.
+        InputError: no such subset, no target side, or sentences that the model cannot take.
         RuntimeError: a module did not run exactly once in a batch, or gave no weights for each of its heads.
     """
-    from fairseq import utils
+    dataset = _load_dataset(task, subset)
+    if shuffle_seed is not None:
+        dataset = _with_targets_in_order(dataset, derangement(len(dataset), shuffle_seed))
+    batches = task.get_batch_iterator(
+        dataset,
+        max_tokens=max(max_tokens, _longest(dataset, model, subset)),
+        required_batch_size_multiple=1,  # or fairseq leaves the last batch out
+    ).next_epoch_itr(shuffle=False)
+    sites = attention_modules(model)
+    seen = 0
+    what = "attention" if shuffle_seed is None else "attention, targets shuffled,"
+    for batch in tqdm(batches, desc=f"{what} on {subset}", unit=" batches", disable=None):
+        with torch.no_grad(), recorded_weights(sites) as weights:
+            model(**batch["net_input"])
+        yield _as_batch(batch, weights, sites, task)
+        seen += len(batch["id"])
+    if seen != len(dataset):
+        raise RuntimeError(f"{seen} of the {len(dataset)} sentences of {subset} were batched")
+
+
+def _load_dataset(task: Any, subset: str) -> Any:
+    from fairseq.data import LanguagePairDataset
 
     try:
         task.load_dataset(subset)
     except (FileNotFoundError, OSError) as error:
         raise InputError(f"no subset {subset!r} in the data folder ({error})") from error
-    batches = task.get_batch_iterator(
-        task.dataset(subset),
-        max_tokens=max_tokens,
-        max_positions=utils.resolve_max_positions(task.max_positions(), model.max_positions()),
-        required_batch_size_multiple=1,
-    ).next_epoch_itr(shuffle=False)
-    pad = task.target_dictionary.pad()
-    sites = attention_modules(model)
-    seen = 0
-    for batch in tqdm(batches, desc=f"attention on {subset}", unit=" batches", disable=None):
-        inputs = batch["net_input"]
-        source = inputs["src_tokens"] != task.source_dictionary.pad()
-        target = inputs["prev_output_tokens"] != pad
-        allowed = {
-            "encoder": source[:, :, None] & source[:, None, :],
-            "decoder": (target[:, :, None] & target[:, None, :]).tril(),
-            "cross": target[:, :, None] & source[:, None, :],
-        }
-        with torch.no_grad(), recorded_weights(sites) as weights:
-            model(**inputs)
-        for site, modules in sites.items():
-            for name, module in modules.items():
-                yield Captured(site, name, attention_name(module), weights[name], allowed[site])
-        seen += len(batch["id"])
-    if seen != len(task.dataset(subset)):
-        raise RuntimeError(f"{seen} of the {len(task.dataset(subset))} sentences of {subset} were batched")
+    dataset = task.dataset(subset)
+    if not isinstance(dataset, LanguagePairDataset) or dataset.tgt is None:
+        raise InputError(f"subset {subset!r} is not of sentences with their translations; the analysis needs both sides")
+    if not len(dataset):
+        raise InputError(f"subset {subset!r} is empty; give another one")
+    dataset = copy.copy(dataset)
+    dataset.left_pad_source = False  # positions of pieces are then those of the weights
+    return dataset
+
+
+def _longest(dataset: Any, model: nn.Module, subset: str) -> int:
+    """Pieces of the longest sentence, either side.
+
+    Raises:
+        InputError: one that has more than the model has positions.
+    """
+    for side, sizes, limit in zip(("source", "target"), (dataset.src_sizes, dataset.tgt_sizes), model.max_positions()):
+        worst = int(sizes.argmax())
+        if sizes[worst] > limit:
+            raise InputError(
+                f"{subset}, sentence {worst + 1}: {sizes[worst]} {side} pieces, the model takes {limit}; shorten it"
+            )
+    return int(max(dataset.src_sizes.max(), dataset.tgt_sizes.max()))
+
+
+def derangement(number: int, seed: int) -> List[int]:
+    """An order of 0 ... number - 1 in which nothing keeps its place: one random cycle (Sattolo 1986).
+
+    Raises:
+        InputError: fewer than two.
+    """
+    if number < 2:
+        raise InputError("targets cannot be shuffled among fewer than two sentences; give a larger subset")
+    generator, order = random.Random(seed), list(range(number))
+    for i in range(number - 1, 0, -1):
+        j = generator.randrange(i)
+        order[i], order[j] = order[j], order[i]
+    return order
+
+
+class _InOrder(NamedTuple):
+    """Sentences of a dataset in another order."""
+
+    sentences: Any
+    order: List[int]
+
+    def __getitem__(self, index: Any) -> Tensor:
+        return self.sentences[self.order[index]]
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+
+def _with_targets_in_order(dataset: Any, order: List[int]) -> Any:
+    shuffled = copy.copy(dataset)
+    shuffled.tgt = _InOrder(dataset.tgt, order)
+    shuffled.tgt_sizes = dataset.tgt_sizes[order]
+    shuffled.sizes = numpy.vstack((shuffled.src_sizes, shuffled.tgt_sizes)).T
+    return shuffled
+
+
+def _as_batch(batch: Dict[str, Any], weights: Dict[str, Tensor], sites: Dict[str, Dict[str, nn.Module]], task: Any):
+    source_tokens, target_tokens = batch["net_input"]["src_tokens"], batch["target"]
+    source, target = source_tokens != task.source_dictionary.pad(), target_tokens != task.target_dictionary.pad()
+    allowed = {
+        "encoder": source[:, :, None] & source[:, None, :],
+        "decoder": (target[:, :, None] & target[:, None, :]).tril(),
+        "cross": target[:, :, None] & source[:, None, :],
+    }
+    return Batch(
+        ids=batch["id"].tolist(),
+        source=_pieces(source_tokens, source, task.source_dictionary),
+        target=_pieces(target_tokens, target, task.target_dictionary),
+        modules=[
+            Captured(site, layer, name, attention_name(module), weights[name], allowed[site])
+            for site, modules in sites.items()
+            for layer, (name, module) in enumerate(modules.items())
+        ],
+    )
+
+
+def _pieces(tokens: Tensor, present: Tensor, dictionary: Any) -> List[List[str]]:
+    return [[dictionary[int(token)] for token in row[mask]] for row, mask in zip(tokens, present)]
 
 
 @contextmanager
@@ -141,10 +254,11 @@ def summarise(checkpoint: Path, data: Path, subset: str) -> Dict[str, Any]:
 
     model, task = load_model(checkpoint, data)
     counts: Dict[Tuple[str, str, str], SparsityCounts] = {}
-    for item in capture(model, task, subset):
-        key = (item.site, item.name, item.variant)
-        batch = count_sparsity(item.weights, item.allowed)
-        counts[key] = counts[key] + batch if key in counts else batch
+    for batch in capture(model, task, subset):
+        for item in batch.modules:
+            key = (item.site, item.name, item.variant)
+            new = count_sparsity(item.weights, item.allowed)
+            counts[key] = counts[key] + new if key in counts else new
     sites: Dict[str, Any] = {}
     for (site, name, variant), total in counts.items():
         entry = sites.setdefault(site, {"variants": [], "layers": {}})

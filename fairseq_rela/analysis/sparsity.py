@@ -42,8 +42,17 @@ class SparsityCounts:
         return float(self.nulls.double().mean() / self.queries)
 
     @property
+    def sparsity_by_head(self) -> List[float]:
+        return (self.zeros.double() / self.cells).tolist()
+
+    @property
     def null_rate_by_head(self) -> List[float]:
         return (self.nulls.double() / self.queries).tolist()
+
+    @property
+    def null_rate_variance(self) -> float:
+        """Population variance of the null rates of the heads."""
+        return float((self.nulls.double() / self.queries).var(unbiased=False))
 
 
 def count_sparsity(weights: Tensor, allowed: Tensor) -> SparsityCounts:
