@@ -36,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     for add in (
         *(_add_reproduce, _add_download, _add_synthetic, _add_prepare),
-        *(_add_train, _add_average, _add_translate, _add_score, _add_attention, _add_rank, _add_aer),
+        *(_add_train, _add_average, _add_translate, _add_score, _add_attention, _add_analyze, _add_rank, _add_aer),
     ):
         add(verbs)
     return parser
@@ -283,6 +283,47 @@ def _attention(options: argparse.Namespace) -> None:
     if options.output:
         write_json(options.output, summary)
     print(describe_attention(summary))
+
+
+def _add_analyze(verbs) -> None:
+    parser = _verb(
+        verbs, "analyze", _analyze, "sparsity, null rates, head diversity and alignments of all layers and heads"
+    )
+    parser.add_argument("checkpoint", type=Path, help="a model of this plugin or of fairseq's transformer")
+    parser.add_argument("--data", type=Path, required=True, help="its data folder")
+    parser.add_argument("--output", type=Path, required=True, help="folder to write analysis.json, examples.json into")
+    parser.add_argument("--subset", default="test", help="subset of the data folder")
+    parser.add_argument("--gold", type=Path, help="gold word alignment of the subset, for alignment error rates")
+    parser.add_argument("--gold-base", type=int, choices=(0, 1), default=0, help="number of the first word in it")
+    parser.add_argument("--gold-swapped", action="store_true", help="it has the target word first")
+    parser.add_argument("--tags", type=Path, help="a tag for each target word, such as its part of speech")
+    parser.add_argument("--source-tags", type=Path, help="the same for source words")
+    parser.add_argument("--examples", type=int, default=6, help="sentences of which to keep all weights")
+    parser.add_argument("--seed", type=int, default=1, help="of the shuffled targets")
+
+
+def _analyze(options: argparse.Namespace) -> None:
+    from .commands import load_plugin
+
+    load_plugin()
+    from .analysis.analyze import analyze, describe, write
+
+    if options.output.exists() and not options.output.is_dir():
+        raise InputError(f"--output {options.output}: a file; give a folder")
+    analysis = analyze(
+        options.checkpoint,
+        options.data,
+        options.subset,
+        gold=options.gold,
+        gold_base=options.gold_base,
+        gold_reversed=options.gold_swapped,
+        tags=options.tags,
+        source_tags=options.source_tags,
+        seed=options.seed,
+        examples=options.examples,
+    )
+    write(analysis, options.output)
+    print(describe(analysis))
 
 
 def _add_aer(verbs) -> None:

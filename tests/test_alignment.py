@@ -6,11 +6,20 @@ import pytest
 import torch
 from conftest import make_dictionary, make_model
 from fairseq import utils
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_tasks import GENERATION, sample, task_with
 
-from fairseq_rela.analysis.alignment import merge_subwords, strongest_links, word_ids
+from fairseq_rela.analysis.aer import read_links
+from fairseq_rela.analysis.alignment import (
+    as_pharaoh,
+    merge_subwords,
+    normal_rows,
+    shifted_rows,
+    strongest_links,
+    strongest_sources,
+    word_ids,
+)
 
 
 def test_null_rows_align_nothing():
@@ -19,6 +28,47 @@ def test_null_rows_align_nothing():
     assert strongest_links(weights) == [(2, 1)]
     assert strongest_links(torch.tensor([[1.0, 3, 3]])) == [(1, 0)]  # the first of equals
     assert strongest_links(torch.zeros(0, 3)) == strongest_links(torch.zeros(3, 0)) == []
+
+
+def test_negative_weights_align_nothing():
+    """Rows 9 and 10 of Table 1 have them."""
+    assert strongest_links(torch.tensor([[-0.1, -0.2], [-1.0, 0.1], [-0.1, 0.0]])) == [(1, 1)]
+
+
+def test_steps_and_words():
+    """fairseq feeds </s> first: step t predicts piece t and consumes piece t - 1. Two pieces and </s>, three steps."""
+    weights = torch.tensor([[0.0, 1.0, 9.0], [1.0, 0.0, 9.0], [0.0, 2.0, 9.0]])  # (3 steps, 2 source pieces and </s>)
+    assert strongest_links(normal_rows(weights)) == [(1, 0), (0, 1)]  # steps 0 and 1; the end gets no word
+    assert strongest_links(shifted_rows(weights)) == [(0, 0), (1, 1)]  # steps 1 and 2, which predicts </s>
+    assert normal_rows(weights).shape == shifted_rows(weights).shape == (2, 2)
+    only_end = torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    assert strongest_links(normal_rows(only_end)) == []  # what attends only to the end aligns nothing
+
+
+@settings(deadline=None)
+@given(st.lists(st.booleans(), max_size=6), st.lists(st.booleans(), max_size=6), st.integers(0, 100))
+def test_all_heads_at_once(source_goes_on, target_goes_on, seed):
+    """Leading dimensions are those of layers and heads; a sentence may be empty."""
+    source = word_ids(["a@@" if more else "a" for more in source_goes_on])
+    target = word_ids(["a@@" if more else "a" for more in target_goes_on])
+    weights = torch.rand(2, 3, len(target), len(source), generator=torch.Generator().manual_seed(seed))
+    weights = weights * (torch.rand(weights.shape, generator=torch.Generator().manual_seed(seed + 1)) < 0.5)
+    merged = merge_subwords(weights, source, target)
+    assert merged.shape == (2, 3, len(set(target)), len(set(source)))
+    positions = strongest_sources(merged)
+    for layer in range(2):
+        for head in range(3):
+            want = merge_subwords(weights[layer, head], source, target)
+            torch.testing.assert_close(merged[layer, head], want)
+            links = [(s, t) for t, s in enumerate(positions[layer, head].tolist()) if s >= 0]
+            assert links == strongest_links(want)
+
+
+@given(st.lists(st.sets(st.tuples(st.integers(0, 30), st.integers(0, 30))), min_size=1, max_size=4))
+def test_alignments_are_read_back(sentences):
+    read = read_links(map(as_pharaoh, sentences), "file")
+    assert [gold.sure for gold in read] == sentences
+    assert as_pharaoh([(10, 1), (2, 3)]) == "2-3 10-1"
 
 
 def test_words_of_several_pieces():

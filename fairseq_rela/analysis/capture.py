@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from ..attention import attention_name
+from ..data.lines import read_lines
 from ..errors import InputError
 from ..evaluation import refuse_other_dictionaries
 from ..models.transformer_rela import attention_modules
@@ -46,15 +47,19 @@ class Batch(NamedTuple):
     and of cross-attention, predicts target piece t and consumes target piece t - 1; keys of the decoder are inputs.
 
     Attributes:
-        ids: line numbers of the sentences in the subset, from 0.
-        source, target: their pieces, the last of each is ``</s>``; an unknown piece is the dictionary's ``<unk>``.
+        ids: line numbers of the (source) sentences in the subset, from 0; see :func:`read_sentences`.
         modules: every attention module.
     """
 
     ids: List[int]
-    source: List[List[str]]
-    target: List[List[str]]
     modules: List[Captured]
+
+
+class Sentence(NamedTuple):
+    """Pieces of both sides; the last of each is ``</s>``."""
+
+    source: List[str]
+    target: List[str]
 
 
 def load_model(checkpoint: Path, data: Path) -> Tuple[nn.Module, Any]:
@@ -125,7 +130,7 @@ def _load_dataset(task: Any, subset: str) -> Any:
         raise InputError(f"no subset {subset!r} in the data folder ({error})") from error
     dataset = task.dataset(subset)
     if not isinstance(dataset, LanguagePairDataset) or dataset.tgt is None:
-        raise InputError(f"subset {subset!r} is not of sentences with their translations; the analysis needs both sides")
+        raise InputError(f"subset {subset!r} is not of sentences with their translations, which the analysis needs")
     if not len(dataset):
         raise InputError(f"subset {subset!r} is empty; give another one")
     dataset = copy.copy(dataset)
@@ -163,13 +168,13 @@ def derangement(number: int, seed: int) -> List[int]:
     return order
 
 
-class _InOrder(NamedTuple):
+class _InOrder:
     """Sentences of a dataset in another order."""
 
-    sentences: Any
-    order: List[int]
+    def __init__(self, sentences: Any, order: List[int]) -> None:
+        self.sentences, self.order = sentences, order
 
-    def __getitem__(self, index: Any) -> Tensor:
+    def __getitem__(self, index: int) -> Tensor:
         return self.sentences[self.order[index]]
 
     def __len__(self) -> int:
@@ -184,7 +189,9 @@ def _with_targets_in_order(dataset: Any, order: List[int]) -> Any:
     return shuffled
 
 
-def _as_batch(batch: Dict[str, Any], weights: Dict[str, Tensor], sites: Dict[str, Dict[str, nn.Module]], task: Any):
+def _as_batch(
+    batch: Dict[str, Any], weights: Dict[str, Tensor], sites: Dict[str, Dict[str, nn.Module]], task: Any
+) -> Batch:
     source_tokens, target_tokens = batch["net_input"]["src_tokens"], batch["target"]
     source, target = source_tokens != task.source_dictionary.pad(), target_tokens != task.target_dictionary.pad()
     allowed = {
@@ -194,8 +201,6 @@ def _as_batch(batch: Dict[str, Any], weights: Dict[str, Tensor], sites: Dict[str
     }
     return Batch(
         ids=batch["id"].tolist(),
-        source=_pieces(source_tokens, source, task.source_dictionary),
-        target=_pieces(target_tokens, target, task.target_dictionary),
         modules=[
             Captured(site, layer, name, attention_name(module), weights[name], allowed[site])
             for site, modules in sites.items()
@@ -204,8 +209,36 @@ def _as_batch(batch: Dict[str, Any], weights: Dict[str, Tensor], sites: Dict[str
     )
 
 
-def _pieces(tokens: Tensor, present: Tensor, dictionary: Any) -> List[List[str]]:
-    return [[dictionary[int(token)] for token in row[mask]] for row, mask in zip(tokens, present)]
+def read_sentences(task: Any, data: Path, subset: str) -> List[Sentence]:
+    """All sentences of ``subset``, in its order.
+
+    An unknown piece is ``<unk>`` in the binarised data, which does not say whether its word goes on after it; so
+    the pieces come from ``bpe/SUBSET.LANG`` where the data folder has that, as those of ``rela prepare`` do.
+
+    Raises:
+        InputError: as :func:`capture`, or text that is not what was binarised.
+    """
+    dataset = _load_dataset(task, subset)
+    sides = []
+    for lang, sentences, dictionary in (
+        (task.cfg.source_lang, dataset.src, task.source_dictionary),
+        (task.cfg.target_lang, dataset.tgt, task.target_dictionary),
+    ):
+        pieces = [[dictionary[int(token)] for token in tokens] for tokens in sentences]
+        text = data / "bpe" / f"{subset}.{lang}"
+        sides.append(_with_unknown_pieces(pieces, text, dictionary.unk_word) if text.is_file() else pieces)
+    return [Sentence(source, target) for source, target in zip(*sides)]
+
+
+def _with_unknown_pieces(pieces: List[List[str]], text: Path, unknown: str) -> List[List[str]]:
+    lines = [[*line.split(), END] for line in read_lines(text)]
+    same = len(lines) == len(pieces) and all(
+        len(line) == len(sentence) and all(a in (b, unknown) for a, b in zip(sentence, line))
+        for sentence, line in zip(pieces, lines)
+    )
+    if not same:
+        raise InputError(f"{text} is not the text of the binary data beside it; prepare the data again")
+    return lines
 
 
 @contextmanager

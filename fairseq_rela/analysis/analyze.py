@@ -1,0 +1,539 @@
+"""Everything that the analysis measures of one model on one test set: two passes over it, and files of the results."""
+
+import json
+from pathlib import Path
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from ..attention import attention_name
+from ..data.lines import PathLike, read_lines, read_parallel, sha256, write_json, write_whole
+from ..data.prepare import RECORD, load_record, refuse_changed
+from ..errors import InputError
+from ..models.transformer_rela import attention_modules
+from ..variants import SITES
+from .aer import Counts, Gold, read_links
+from .alignment import as_pharaoh, merge_subwords, normal_rows, shifted_rows, strongest_sources, word_ids
+from .capture import Batch, Captured, Sentence, capture, load_model, read_sentences
+from .diversity import DiversityCount, count_diversity, normalised, tempered
+from .sparsity import SparsityCounts, count_sparsity
+from .wake import WakeCounts, awake_queries, awake_words
+
+FORMAT = 1
+TAUS = (1.0, 0.5, 0.25, 0.1)  # of Table 6
+NORMALISED = ("softmax", "sparsemax", "entmax15")  # variants whose weights sum to 1
+ROWS = {"normal": normal_rows, "shifted": shifted_rows}
+WAKE_WORDS = 20  # the words that wake a head most often
+WAKE_MINIMUM = 5  # a word that occurs less often says little
+EXAMPLE_PIECES = (8, 20)  # sentences that a heat map can show
+_SEPARATE = ("examples", "links")  # parts of an analysis that are files of their own
+
+
+def analyze(
+    checkpoint: Path,
+    data: Path,
+    subset: str = "test",
+    gold: Optional[Path] = None,
+    gold_base: int = 0,
+    gold_reversed: bool = False,
+    tags: Optional[Path] = None,
+    seed: int = 1,
+    examples: int = 6,
+    taus: Sequence[float] = TAUS,
+    *,
+    source_tags: Optional[Path] = None,
+    gold_sentences: Sequence[Path] = (),
+    links: bool = False,
+    max_tokens: int = 4096,
+) -> Dict[str, Any]:
+    """Sparsity, null rates, head diversity, alignment error, the hallucination test, and what wakes the heads.
+
+    Args:
+        checkpoint: a model of this plugin, or a Transformer of fairseq.
+        data: its data folder.
+        subset: which part of the data.
+        gold: file of gold word alignments of the subset, whose words are those of the prepared text.
+        gold_base: number of the first word in it, 0 or 1.
+        gold_reversed: its links are target-source.
+        tags: file with a tag for each target word, one line a sentence.
+        seed: of the shuffled targets in the hallucination test.
+        examples: how many sentences to keep all weights of.
+        taus: temperatures of head diversity where weights do not sum to 1.
+        source_tags: as ``tags``, for source words; the encoder's heads are told by them.
+        gold_sentences: the text that ``gold`` was made on, one file of each side; its numbers of words are held
+            against the prepared text. Files beside ``gold`` of its name and the languages' endings are found.
+        links: keep the alignments of every head also where there is no gold.
+        max_tokens: padded pieces in a batch.
+
+    Returns:
+        ``format``, ``label``, ``checkpoint``, ``sha256``, ``data`` (checksums), ``subset``, ``sentences``,
+        ``parameters``, ``attention``, ``attention_sites``, ``languages``; ``sites``: sparsity, null rates and
+        diversity by layer; ``shuffled``: null rates where each source has the target of another (Figure 6, dashed);
+        ``alignment``: AER by layer and head (Table 5), or None; ``wake``; and what :func:`write` puts in files of
+        their own: ``examples``, and ``links`` or None. All rates are shares, from 0 to 1; layers count from 0.
+
+    Raises:
+        InputError: a file that cannot be used, or that is not of this subset.
+    """
+    _refuse_bad_numbers(examples, taus)
+    fingerprint = data_checksums(data, subset)
+    model, task = load_model(checkpoint, data)
+    sentences = read_sentences(task, data, subset)
+    lengths = [(_words(s.source), _words(s.target)) for s in sentences]
+    languages = [task.cfg.source_lang, task.cfg.target_lang]
+    expected = None
+    if gold is not None:
+        _refuse_other_words(gold, gold_sentences, languages, lengths)
+        expected = read_links(read_lines(gold), str(gold), gold_base, gold_reversed, lengths)
+    target_tags = _read_tags(tags, [target for _, target in lengths])
+    encoder_tags = _read_tags(source_tags, [source for source, _ in lengths])
+
+    sparsity, diversity, waker = _Sparsity(), _Diversity(taus), _Waker(sentences, target_tags, encoder_tags)
+    pictures = _Examples(sentences, examples)
+    aligner = _Aligner(sentences) if gold is not None or links else None
+    parts = [part for part in (sparsity, diversity, waker, pictures, aligner) if part is not None]
+    for batch in capture(model, task, subset, max_tokens):
+        _refuse_diverged(batch, checkpoint)
+        for part in parts:
+            part.add(batch)
+    shuffled = _Sparsity()
+    for batch in capture(model, task, subset, max_tokens, shuffle_seed=seed):
+        shuffled.add(batch)
+
+    attention, sites = _attention_of(model)
+    label = attention if len(sites) == len(SITES) else f"{attention} ({','.join(sites)})"
+    return {
+        "format": FORMAT,
+        "label": label,
+        "checkpoint": str(checkpoint),
+        "sha256": sha256(checkpoint),
+        "data": fingerprint,
+        "subset": subset,
+        "sentences": len(sentences),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "attention": attention,
+        "attention_sites": sites,
+        "languages": languages,
+        "sites": _sites(sparsity, diversity),
+        "shuffled": {"seed": seed, "sites": shuffled.null_rates()},
+        "alignment": None if expected is None else aligner.error_rates(gold, expected),
+        "wake": waker.result(sparsity),
+        "examples": {"format": FORMAT, "label": label, "sentences": pictures.result()},
+        "links": None if aligner is None else aligner.lines(),
+    }
+
+
+def write(analysis: Dict[str, Any], folder: Path) -> None:
+    """Files of :func:`analyze`: ``examples.json``, ``alignments/``, and last ``analysis.json``, all the rest.
+
+    An alignment file is in Pharaoh format, counted from 0, a line a sentence: ``{normal,shifted}.layerL.headH.pharaoh``
+    of a head, ``{normal,shifted}.layerL.mean.pharaoh`` of the attention averaged over the heads of a layer.
+    """
+    with write_whole(folder / "examples.json") as file:
+        json.dump(analysis["examples"], file, ensure_ascii=False)
+    links = analysis["links"] or {}
+    for stale in (folder / "alignments").glob("*.layer*.pharaoh"):
+        if stale.stem not in links:
+            stale.unlink()
+    for name, lines in links.items():
+        with write_whole(folder / "alignments" / f"{name}.pharaoh") as file:
+            file.writelines(line + "\n" for line in lines)
+    write_json(folder / "analysis.json", {key: value for key, value in analysis.items() if key not in _SEPARATE})
+
+
+def data_checksums(data: Path, subset: str) -> Dict[str, str]:
+    """Checksums of the binary files of a subset, by name; they are held against the record of ``rela prepare``.
+
+    Raises:
+        InputError: no such subset, or a file that has changed since it was prepared.
+    """
+    files = sorted(path for path in data.glob(f"{subset}.*-*.*") if path.suffix in (".bin", ".idx"))
+    if not files:
+        raise InputError(f"no subset {subset!r} in {data}; give a folder of `rela prepare` or fairseq-preprocess")
+    if (data / RECORD).is_file():
+        recorded = load_record(data)["outputs"]
+        names = [name for name in recorded if name.startswith(f"{subset}.")]
+        refuse_changed(data, names)
+        return {name: recorded[name] for name in names}
+    return {path.name: sha256(path) for path in files}
+
+
+def _refuse_bad_numbers(examples: int, taus: Sequence[float]) -> None:
+    if examples < 0:
+        raise InputError(f"{examples} examples: give a number of at least 0")
+    if not taus or any(not 0 < tau <= 1 for tau in taus):
+        raise InputError("temperatures of head diversity are above 0 and at most 1; give some, such as 1 0.5 0.25 0.1")
+
+
+def _refuse_diverged(batch: Batch, checkpoint: Path) -> None:
+    for item in batch.modules:
+        if not torch.isfinite(item.weights.masked_fill(~item.allowed.unsqueeze(1), 0)).all():
+            raise InputError(
+                f"{checkpoint}: the weights of {item.name} are not finite, so its training has diverged; "
+                "give an earlier checkpoint"
+            )
+
+
+def _attention_of(model: nn.Module) -> Tuple[str, List[str]]:
+    """What ran, and where: sites that kept softmax are not those of another variant."""
+    variants = {
+        site: sorted({attention_name(module) for module in modules.values()})
+        for site, modules in attention_modules(model).items()
+    }
+    others = {name for names in variants.values() for name in names} - {"softmax"}
+    if not others:
+        return "softmax", list(SITES)
+    return "/".join(sorted(others)), [site for site in SITES if variants[site] != ["softmax"]]
+
+
+def _words(pieces: Sequence[str]) -> int:
+    ids = word_ids(pieces[:-1])
+    return ids[-1] + 1 if ids else 0
+
+
+def _joined(pieces: Sequence[str]) -> List[str]:
+    """The words of a sentence; one that lost its last piece ends where the sentence does."""
+    words = [""] * _words(pieces)
+    for word, piece in zip(word_ids(pieces[:-1]), pieces):
+        words[word] += piece[:-2] if piece.endswith("@@") else piece
+    return words
+
+
+def _refuse_other_words(
+    gold: Path, given: Sequence[Path], languages: Sequence[str], lengths: Sequence[Tuple[int, int]]
+) -> None:
+    """The words that a gold alignment counts must be those of the prepared text.
+
+    Raises:
+        InputError: sentences of another number, or of another number of words.
+    """
+    files = list(given) or [gold.with_suffix(f".{lang}") for lang in languages]
+    if len(files) != 2:
+        raise InputError("give the sentences of the gold alignment as two files, source and target")
+    if not given and not all(path.is_file() for path in files):
+        return
+    counted = list(zip(*([_word_counts(line) for line in lines] for lines in zip(*read_parallel(*files)))))
+    if len(counted) != len(lengths):
+        raise InputError(
+            f"{files[0]} has {len(counted)} sentences, the subset {len(lengths)}; give those of the subset"
+        )
+    for number, (counts, prepared) in enumerate(zip(counted, lengths), 1):
+        for path, possible, words in zip(files, counts, prepared):
+            if words not in possible:
+                raise InputError(
+                    f"{path}, line {number}: {possible[0]} words, {words} in the prepared text, so the gold alignment "
+                    "is of other words; prepare the subset from the gold's own tokens (rela prepare --tokenised)"
+                )
+
+
+def _word_counts(line: str) -> Tuple[int, ...]:
+    """Words of a line; where its full stop is written together with the last word, also with it on its own."""
+    words = line.split()
+    together = bool(words) and len(words[-1]) > 1 and words[-1].endswith(".")
+    return (len(words), len(words) + 1) if together else (len(words),)
+
+
+def _read_tags(path: Optional[PathLike], words: Sequence[int]) -> Optional[List[List[str]]]:
+    """A tag for each word.
+
+    Raises:
+        InputError: not as many lines as sentences, or tags as words.
+    """
+    if path is None:
+        return None
+    tags = [line.split() for line in read_lines(path)]
+    if len(tags) != len(words):
+        raise InputError(f"{path} has {len(tags)} lines for {len(words)} sentences; give a line of tags for each")
+    for number, (line, expected) in enumerate(zip(tags, words), 1):
+        if len(line) != expected:
+            raise InputError(f"{path}, line {number}: {len(line)} tags for {expected} words; give a tag for each word")
+    return tags
+
+
+def _mean(values: Iterable[float]) -> float:
+    values = list(values)
+    return sum(values) / len(values)
+
+
+class _Sparsity:
+    """Sparsity and null rates of every module."""
+
+    def __init__(self) -> None:
+        self.modules: Dict[str, Dict[int, Captured]] = {site: {} for site in SITES}  # without weights
+        self.counts: Dict[Tuple[str, int], SparsityCounts] = {}
+
+    def add(self, batch: Batch) -> None:
+        for item in batch.modules:
+            key, new = (item.site, item.layer), count_sparsity(item.weights, item.allowed)
+            self.counts[key] = self.counts[key] + new if key in self.counts else new
+            self.modules[item.site][item.layer] = item._replace(weights=None, allowed=None)
+
+    def null_rates(self) -> Dict[str, Any]:
+        sites: Dict[str, Any] = {}
+        for site, modules in self.modules.items():
+            counts = [self.counts[site, layer] for layer in modules]
+            layers = [{"null_rate": c.null_rate, "null_rate_variance": c.null_rate_variance} for c in counts]
+            sites[site] = {"layers": layers, "null_rate": _mean(c.null_rate for c in counts)}
+        return sites
+
+
+class _Diversity:
+    """Head diversity of every module, at each temperature where its weights do not sum to 1."""
+
+    def __init__(self, taus: Sequence[float]) -> None:
+        self.taus = taus
+        self.counts: Dict[Tuple[str, int], Dict[str, DiversityCount]] = {}
+
+    def add(self, batch: Batch) -> None:
+        for item in batch.modules:
+            total = self.counts.setdefault((item.site, item.layer), {})
+            for tau, distributions in self._distributions(item):
+                new = count_diversity(distributions, item.allowed)
+                total[tau] = total[tau] + new if tau in total else new
+
+    def _distributions(self, item: Captured) -> Iterator[Tuple[str, Tensor]]:
+        if item.variant in NORMALISED:
+            yield "1.0", normalised(item.weights, item.allowed)
+            return
+        for tau in self.taus:
+            yield str(float(tau)), tempered(item.weights, item.allowed, tau)
+
+    def means(self, site: str, layer: int) -> Dict[str, float]:
+        return {tau: count.mean for tau, count in self.counts[site, layer].items()}
+
+
+def _sites(sparsity: _Sparsity, diversity: _Diversity) -> Dict[str, Any]:
+    sites: Dict[str, Any] = {}
+    for site, modules in sparsity.modules.items():
+        layers = []
+        for layer, module in modules.items():
+            counts = sparsity.counts[site, layer]
+            layers.append(
+                {
+                    "name": module.name,
+                    "variant": module.variant,
+                    "heads": len(counts.nulls),
+                    "sparsity": counts.sparsity,
+                    "sparsity_by_head": counts.sparsity_by_head,
+                    "null_rate": counts.null_rate,
+                    "null_rate_by_head": counts.null_rate_by_head,
+                    "null_rate_variance": counts.null_rate_variance,
+                    "diversity": diversity.means(site, layer),
+                }
+            )
+        sites[site] = {
+            "layers": layers,
+            "sparsity": _mean(layer["sparsity"] for layer in layers),
+            "null_rate": _mean(layer["null_rate"] for layer in layers),
+            "diversity": {tau: _mean(layer["diversity"][tau] for layer in layers) for tau in layers[0]["diversity"]},
+        }
+    return sites
+
+
+class _Aligner:
+    """Word alignments by cross-attention: of each head of each layer, and last of their mean, the layer attention."""
+
+    def __init__(self, sentences: Sequence[Sentence]) -> None:
+        self.sentences = sentences
+        self.positions: Dict[str, Dict[int, Tensor]] = {kind: {} for kind in ROWS}  # (layers, heads + 1, words)
+
+    def add(self, batch: Batch) -> None:
+        heads = torch.stack([item.weights for item in batch.modules if item.site == "cross"])  # (L, B, H, T, S)
+        weights = torch.cat((heads, heads.mean(dim=2, keepdim=True)), dim=2)
+        for row, index in enumerate(batch.ids):
+            source, target = self.sentences[index]
+            cells = weights[:, row, :, : len(target), : len(source)]  # (L, H + 1, T, S)
+            words = word_ids(source[:-1]), word_ids(target[:-1])
+            for kind, rows in ROWS.items():
+                self.positions[kind][index] = strongest_sources(merge_subwords(rows(cells), *words))
+
+    def lines(self) -> Dict[str, List[str]]:
+        """Names to alignments in Pharaoh format, a line a sentence."""
+        files: Dict[str, List[str]] = {}
+        for kind, sentences in self.positions.items():
+            for index in range(len(sentences)):
+                for layer, heads in enumerate(sentences[index].tolist()):
+                    for head, positions in enumerate(heads):
+                        name = f"head{head}" if head < len(heads) - 1 else "mean"
+                        links = as_pharaoh((s, t) for t, s in enumerate(positions) if s >= 0)
+                        files.setdefault(f"{kind}.layer{layer}.{name}", []).append(links)
+        return files
+
+    def error_rates(self, path: Path, gold: Sequence[Gold]) -> Dict[str, Any]:
+        rates = {kind: _error_rates(self._counts(kind, gold)) for kind in ROWS}
+        return {"gold": str(path), "sentences": len(gold), **rates}
+
+    def _counts(self, kind: str, gold: Sequence[Gold]) -> List[List[Counts]]:
+        """By layer and head; counted for all of them at once, else as :func:`fairseq_rela.analysis.aer.count` does."""
+        total: Any = 0
+        for index, positions in self.positions[kind].items():
+            words = positions.size(-1)
+            columns = 1 + max([-1, *(s for s, _ in gold[index].possible), int(positions.max()) if words else -1])
+            hits = [positions >= 0]
+            for links in gold[index]:
+                matrix = torch.zeros(words, columns + 1, dtype=torch.bool)  # the last column for no link
+                for s, t in links:
+                    matrix[t, s] = True
+                hits.append(matrix[torch.arange(words), positions])
+            total = total + torch.stack(hits).sum(dim=-1)  # (3, L, H + 1)
+        sure = sum(len(sentence.sure) for sentence in gold)
+        return [
+            [Counts(links, sure, right_sure, right_possible) for links, right_sure, right_possible in layer]
+            for layer in total.permute(1, 2, 0).tolist()
+        ]
+
+
+def _aer(counts: Counts) -> float:
+    """AER; also 1 where nothing is aligned and the gold alignment has no sure link."""
+    return counts.aer if counts.links + counts.sure else 1.0
+
+
+def _error_rates(counts: List[List[Counts]]) -> Dict[str, Any]:
+    """AER of every head and layer, the mean over layers of the layer attention's and of the best head's (Table 5)."""
+    layers = []
+    candidates: List[Tuple[float, int, Optional[int]]] = []
+    for number, (*heads, together) in enumerate(counts):
+        errors = [_aer(head) for head in heads]
+        best = errors.index(min(errors))
+        layers.append(
+            {
+                "layer_attention": {
+                    "aer": _aer(together),
+                    "precision": together.precision or 0.0,
+                    "recall": together.recall or 0.0,
+                },
+                "heads": [{"aer": error} for error in errors],
+                "best_head": best,
+            }
+        )
+        candidates += [(_aer(together), number, None), (errors[best], number, best)]
+    error, layer, head = min(candidates, key=lambda candidate: candidate[0])
+    return {
+        "layers": layers,
+        "aol": _mean(layer["layer_attention"]["aer"] for layer in layers),
+        "aoh": _mean(layer["heads"][layer["best_head"]]["aer"] for layer in layers),
+        "best": {"layer": layer, "head": head, "aer": error},
+    }
+
+
+class _Waker:
+    """Which words, and which tags, wake each head; ends of sentences are no words.
+
+    A query is made of a word: in the encoder a source word, in the decoder and in cross-attention the target word
+    that its step consumes, which is the one before the word that it predicts.
+    """
+
+    def __init__(
+        self,
+        sentences: Sequence[Sentence],
+        target_tags: Optional[List[List[str]]],
+        source_tags: Optional[List[List[str]]],
+    ) -> None:
+        self.sentences = sentences
+        self.tags = {"encoder": source_tags, "decoder": target_tags, "cross": target_tags}
+        self.words: Dict[Tuple[str, int], WakeCounts] = {}
+        self.by_tag: Dict[Tuple[str, int], WakeCounts] = {}
+
+    def add(self, batch: Batch) -> None:
+        for item in batch.modules:
+            awake = awake_queries(item.weights, item.allowed)  # (B, H, T)
+            tags = self.tags[item.site]
+            words: List[str] = []
+            labels: List[str] = []
+            woken = []
+            for row, index in enumerate(batch.ids):
+                first, pieces = 0, self.sentences[index].source
+                if item.site != "encoder":
+                    first, pieces = 1, self.sentences[index].target  # step 0 consumes the end of sentence
+                queries = awake[row, :, first : first + len(pieces) - 1]
+                woken.append(awake_words(queries, word_ids(pieces[:-1])))
+                words += _joined(pieces)
+                labels += tags[index] if tags is not None else []
+            heads, key = torch.cat(woken, dim=1), (item.site, item.layer)
+            self.words.setdefault(key, WakeCounts(len(heads))).add(words, heads)
+            if tags is not None:
+                self.by_tag.setdefault(key, WakeCounts(len(heads))).add(labels, heads)
+
+    def result(self, sparsity: _Sparsity) -> Dict[str, Any]:
+        result: Dict[str, Any] = {site: [] for site in SITES}
+        for (site, layer), counts in self.words.items():
+            for head, null_rate in enumerate(sparsity.counts[site, layer].null_rate_by_head):
+                words = counts.by_share(head, WAKE_MINIMUM)[:WAKE_WORDS]
+                tags = self.by_tag[site, layer].by_share(head) if (site, layer) in self.by_tag else []
+                result[site].append(
+                    {
+                        "layer": layer,
+                        "head": head,
+                        "null_rate": null_rate,
+                        "words": [{"word": word.key, "count": word.count, "share": word.share} for word in words],
+                        "tags": {tag.key: tag.share for tag in tags},
+                    }
+                )
+        return result
+
+
+class _Examples:
+    """All weights of a few sentences that a heat map can show, the same ones for every model on the same data."""
+
+    def __init__(self, sentences: Sequence[Sentence], number: int) -> None:
+        self.sentences = sentences
+        self.weights: Dict[int, Dict[str, List[Any]]] = {i: {} for i in choose_examples(sentences, number)}
+
+    def add(self, batch: Batch) -> None:
+        for row, index in enumerate(batch.ids):
+            if index not in self.weights:
+                continue
+            source, target = map(len, self.sentences[index])
+            for item in batch.modules:
+                rows, columns = (
+                    source if item.site == "encoder" else target,
+                    target if item.site == "decoder" else source,
+                )
+                cells = item.weights[row].masked_fill(~item.allowed[row], 0)[:, :rows, :columns]
+                self.weights[index].setdefault(item.site, []).append(_rounded(cells.tolist()))
+
+    def result(self) -> List[Dict[str, Any]]:
+        return [
+            {"id": index, **self.sentences[index]._asdict(), "weights": weights}
+            for index, weights in self.weights.items()
+        ]
+
+
+def choose_examples(sentences: Sequence[Sentence], number: int) -> List[int]:
+    """Sentences of moderate length on both sides, spread over the subset; where these are too few, the nearest."""
+    shortest, longest = EXAMPLE_PIECES
+
+    def excess(pieces: Sequence[str]) -> int:
+        return max(shortest - len(pieces), len(pieces) - longest, 0)
+
+    distances = [(excess(sentence.target), excess(sentence.source)) for sentence in sentences]
+    moderate = [index for index, distance in enumerate(distances) if distance == (0, 0)]
+    if len(moderate) >= number:
+        return [moderate[i * len(moderate) // number] for i in range(number)]
+    return sorted(sorted(range(len(sentences)), key=distances.__getitem__)[:number])
+
+
+def _rounded(values: Any) -> Any:
+    """To 4 significant digits, however nested."""
+    return [_rounded(value) for value in values] if isinstance(values, list) else float(f"{values:.4g}")
+
+
+def describe(analysis: Dict[str, Any]) -> str:
+    """A line a site, and where there is a gold alignment its error rates (Table 5)."""
+    lines = [f"{analysis['label']}: {analysis['sentences']:,} sentences of {analysis['subset']}"]
+    for site, entry in analysis["sites"].items():
+        diversity = ", ".join(f"{value:.2f} at {tau}" for tau, value in entry["diversity"].items())
+        lines.append(
+            f"{site:8} exact zeros {entry['sparsity']:6.1%}   null queries {entry['null_rate']:6.1%}, "
+            f"{analysis['shuffled']['sites'][site]['null_rate']:.1%} with shuffled targets   head diversity {diversity}"
+        )
+    for kind in ("normal", "shifted") if analysis["alignment"] else ():
+        rates = analysis["alignment"][kind]
+        best = rates["best"]
+        where = "mean of heads" if best["head"] is None else f"head {best['head']}"
+        lines.append(
+            f"AER {kind:8} AoL {100 * rates['aol']:.1f}   AoH {100 * rates['aoh']:.1f}   "
+            f"best {100 * best['aer']:.1f}, layer {best['layer']}, {where} (from 0)"
+        )
+    return "\n".join(lines)
