@@ -3,6 +3,7 @@
 import argparse
 import pickle
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
@@ -56,7 +57,9 @@ def _is_checkpoint(state: Dict[str, Any]) -> bool:
 
 def _load_data_only(path: Path) -> Any:
     if hasattr(torch.serialization, "safe_globals"):
-        with torch.serialization.safe_globals([argparse.Namespace]):
+        # the context takes its names away again at the end, also one that fairseq's own loading goes on needing
+        known = argparse.Namespace in torch.serialization.get_safe_globals()
+        with nullcontext() if known else torch.serialization.safe_globals([argparse.Namespace]):
             return torch.load(path, map_location="cpu", weights_only=True)
     return torch.load(path, map_location="cpu", pickle_module=_DataOnlyPickle)
 

@@ -1,5 +1,8 @@
 """Captured weights and what is counted in them, against loops."""
 
+import shutil
+import statistics
+
 import pytest
 import torch
 from conftest import make_model, make_task
@@ -8,9 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_models import random_batch
 
-from fairseq_rela.analysis.capture import recorded_weights
+from fairseq_rela import checkpoints
+from fairseq_rela.analysis.capture import (
+    capture,
+    derangement,
+    load_model,
+    read_sentences,
+    recorded_weights,
+    summarise,
+)
 from fairseq_rela.analysis.sparsity import count_sparsity
+from fairseq_rela.data.lines import read_lines
+from fairseq_rela.errors import InputError
 from fairseq_rela.models.transformer_rela import attention_modules
+from fairseq_rela.tasks.translation_rela import TranslationRelaConfig, TranslationRelaTask
 from fairseq_rela.variants import VARIANTS
 
 
@@ -37,6 +51,10 @@ def test_counts_against_loops(seed):
     total = counts + counts
     assert total.sparsity == counts.sparsity == pytest.approx(sum(zeros) / 2 / cells)
     assert total.null_rate == pytest.approx(sum(nulls) / 2 / queries)
+    assert total.sparsity_by_head == pytest.approx([n / cells for n in zeros])
+    rates = [n / queries for n in nulls]
+    assert total.null_rate_by_head == pytest.approx(rates)
+    assert total.null_rate_variance == pytest.approx(statistics.pvariance(rates))
 
 
 def test_a_dense_causal_matrix_is_not_sparse():
@@ -120,3 +138,152 @@ def test_a_module_that_does_not_run_is_noticed():
     source, lengths, _ = random_batch()
     with pytest.raises(RuntimeError, match="did not run"), recorded_weights(attention_modules(model)):
         model.encoder(source, lengths)
+
+
+@pytest.fixture(scope="module")
+def task(data):
+    return TranslationRelaTask.setup_task(
+        TranslationRelaConfig(
+            data=str(data),
+            source_lang="xa",
+            target_lang="xb",
+            train_subset="train",
+            dataset_impl="mmap",
+            required_seq_len_multiple=8,
+        )
+    )
+
+
+def by_sentence(model, task, **options):
+    """Sentence to module to weights without padding, each held against what is allowed."""
+    sentences = {}
+    for batch in capture(model, task, "test", **options):
+        for row, index in enumerate(batch.ids):
+            for item in batch.modules:
+                queries, keys = (int(item.allowed[row].any(dim).sum()) for dim in (1, 0))
+                allowed = item.allowed[row, :queries, :keys]
+                assert item.allowed[row].sum() == allowed.sum()  # padding comes last on both sides
+                assert torch.equal(
+                    allowed, torch.ones_like(allowed).tril() if item.site == "decoder" else allowed | True
+                )
+                assert item.weights.shape[1] == 4 and item.name.startswith(
+                    "encoder" if item.site == "encoder" else "dec"
+                )
+                assert f"layers.{item.layer}." in item.name
+                sentences.setdefault(index, {})[item.name] = item.weights[row, :, :queries, :keys]
+    return sentences
+
+
+@pytest.mark.parametrize("name", ["rela_g", "softmax"])
+def test_batches_of_any_size_give_the_weights_of_a_sentence_alone(task, name):
+    """B26: in fairseq's own left-padded form, and in the order of the file whatever the order of the batches."""
+    model = make_model(name, task=task)
+    small, large = (by_sentence(model, task, max_tokens=tokens) for tokens in (1, 4000))
+    assert sorted(small) == sorted(large) == list(range(300))
+    dataset = task.dataset("test")
+    for index in (0, 7, 299):
+        inputs = dataset.collater([dataset[index]])["net_input"]
+        with torch.no_grad(), recorded_weights(attention_modules(model)) as alone:
+            model(**inputs)
+        source, target = dataset.src_sizes[index], dataset.tgt_sizes[index]
+        for key, weights in alone.items():  # padded to a multiple of 8, sources at the left
+            queries = slice(-source, None) if key.startswith("encoder") else slice(target)
+            keys = slice(target) if key.startswith("decoder") and "self" in key else slice(-source, None)
+            torch.testing.assert_close(small[index][key], weights[0][:, queries, keys])
+            torch.testing.assert_close(large[index][key], weights[0][:, queries, keys])
+
+
+def test_shuffled_targets(task):
+    """Every source with the target of another sentence, all targets used, and the same ones for the same seed."""
+    model = make_model(task=task)
+    own, shuffled, again = (by_sentence(model, task, **o) for o in ({}, {"shuffle_seed": 1}, {"shuffle_seed": 1}))
+    order = derangement(300, 1)
+    cross, encoder = "decoder.layers.0.encoder_attn", "encoder.layers.1.self_attn"
+    dataset = task.dataset("test")
+    for index in range(300):
+        torch.testing.assert_close(shuffled[index][encoder], own[index][encoder])
+        torch.testing.assert_close(shuffled[index][cross], again[index][cross])
+        assert shuffled[index][cross].shape[1:] == (dataset.tgt_sizes[order[index]], dataset.src_sizes[index])
+        # before a decoder has seen anything of the source, it sees only the target
+        self_attention = "decoder.layers.0.self_attn"
+        torch.testing.assert_close(shuffled[index][self_attention], own[order[index]][self_attention])
+
+
+@given(st.integers(2, 60), st.integers(0, 1000))
+def test_nothing_keeps_its_place(number, seed):
+    order = derangement(number, seed)
+    assert sorted(order) == list(range(number)) and all(i != j for i, j in enumerate(order))
+    assert order == derangement(number, seed)
+
+
+def test_one_sentence_cannot_be_shuffled():
+    with pytest.raises(InputError, match="larger subset"):
+        derangement(1, 1)
+
+
+def test_what_cannot_be_captured_is_named(task):
+    with pytest.raises(InputError, match="no subset 'nothere'"):
+        next(capture(make_model(task=task), task, "nothere"))
+    model = make_model(task=task, max_target_positions=10)
+    with pytest.raises(InputError, match=r"test, sentence \d+: \d+ target pieces, the model takes 10"):
+        next(capture(model, task, "test"))
+
+
+def test_unknown_pieces_keep_their_word(task, data, tmp_path):
+    """``<unk>`` of the binary data does not say whether its word goes on."""
+    lines = [list(read_lines(data / "bpe" / f"test.{lang}")) for lang in ("xa", "xb")]
+    sentences = read_sentences(task, data, "test")
+    assert [" ".join(s.source) for s in sentences] == [line + " </s>" for line in lines[0]]
+    assert [" ".join(s.target) for s in sentences] == [line + " </s>" for line in lines[1]]
+    assert read_sentences(task, tmp_path, "test") == sentences  # without the text, from the dictionaries
+    piece = next(piece for piece in lines[0][0].split() if piece.endswith("@@"))
+    dictionary = task.source_dictionary
+    place = dictionary.indices[piece]
+    dictionary.symbols[place] = "<unk>"
+    try:
+        assert read_sentences(task, data, "test") == sentences
+        assert "<unk>" in read_sentences(task, tmp_path, "test")[0].source
+    finally:
+        dictionary.symbols[place] = piece
+    (tmp_path / "bpe").mkdir()
+    shutil.copy(data / "bpe" / "test.xa", tmp_path / "bpe" / "test.xa")
+    shutil.copy(data / "bpe" / "valid.xb", tmp_path / "bpe" / "test.xb")
+    with pytest.raises(InputError, match=r"test\.xb is not the text of the binary data"):
+        read_sentences(task, tmp_path, "test")
+
+
+HISTORY = {"num_updates": 1, "best_loss": 1.0, "criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}}
+
+
+def test_a_checkpoint_of_fairseqs_own_transformer(data, tmp_path):
+    """B02: fairseq 0.12.2 runs a fused encoder layer once a model is loaded, in which nothing can be seen."""
+    from fairseq import options, tasks
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+    flags = [str(data), "--arch", "transformer_tiny", "--task", "translation", "-s", "xa", "-t", "xb"]
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), flags))
+    task = tasks.setup_task(cfg.task)
+    torch.manual_seed(0)
+    state = {
+        "args": None,
+        "cfg": cfg,
+        "model": task.build_model(cfg.model).state_dict(),
+        "optimizer_history": [HISTORY],
+    }
+    path = tmp_path / "checkpoint.pt"
+    torch.save({**state, "cfg": plain(cfg), "extra_state": {}, "task_state": {}}, path)
+    assert checkpoints.load(path)
+    model, _ = load_model(path, data)
+    assert type(model).__name__ == "TransformerModel"
+    summary = summarise(path, data, "test")
+    for site in ("encoder", "decoder", "cross"):
+        assert summary["sites"][site]["variants"] == ["softmax"]
+        assert summary["sites"][site]["sparsity"] == summary["sites"][site]["null_rate"] == 0
+        assert len(summary["sites"][site]["layers"]) == 2
+
+
+def plain(cfg):
+    """As fairseq writes a configuration."""
+    from omegaconf import OmegaConf
+
+    return OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
