@@ -1,0 +1,406 @@
+"""The whole analysis of models that were not trained, against sentences looked at one by one."""
+
+import json
+import math
+import shutil
+from collections import Counter, defaultdict
+
+import pytest
+import torch
+from conftest import make_model
+
+from fairseq_rela.analysis import analyze as analysis
+from fairseq_rela.analysis.aer import count, read_links
+from fairseq_rela.analysis.capture import derangement, read_sentences, recorded_weights
+from fairseq_rela.analysis.diversity import DiversityCount, count_diversity, normalised, tempered
+from fairseq_rela.data.lines import read_lines, sha256
+from fairseq_rela.data.prepare import Corpus, Settings, prepare
+from fairseq_rela.errors import InputError
+from fairseq_rela.models.transformer_rela import attention_modules
+from fairseq_rela.tasks.translation_rela import TranslationRelaConfig, TranslationRelaTask
+
+HEADS = 4
+SENTENCES = 60
+
+
+@pytest.fixture(scope="module")
+def corpus(corpus, tmp_path_factory):
+    """A corpus of which the test set is so small that it can be counted by loops."""
+    folder = tmp_path_factory.mktemp("small")
+    for path in corpus.iterdir():
+        kept = list(read_lines(path))[: SENTENCES if path.stem == "test" else None]
+        (folder / path.name).write_text("".join(line + "\n" for line in kept))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(corpus, tmp_path_factory):
+    output = tmp_path_factory.mktemp("prepared") / "data"
+    files = {split: (corpus / f"{split}.xa", corpus / f"{split}.xb") for split in ("train", "valid", "test")}
+    prepare(Corpus(files), Settings("xa", "xb", merges=150, vocabulary_threshold=8), output, workers=1)
+    return output
+
+
+@pytest.fixture(scope="module")
+def task(data):
+    return TranslationRelaTask.setup_task(
+        TranslationRelaConfig(
+            data=str(data),
+            source_lang="xa",
+            target_lang="xb",
+            train_subset="train",
+            dataset_impl="mmap",
+            required_seq_len_multiple=1,
+        )
+    )
+
+
+@pytest.fixture
+def analyze(data, task, tmp_path, monkeypatch):
+    """The analysis of a model that no checkpoint holds."""
+
+    def run(model, **options):
+        checkpoint = tmp_path / "model.pt"
+        checkpoint.write_bytes(b"stands for the model")
+        monkeypatch.setattr(analysis, "load_model", lambda path, folder: (model, task))
+        return analysis.analyze(checkpoint, data, **options)
+
+    return run
+
+
+def biased(name, task, **options):
+    """A model of which some queries attend to nothing: scores of random size around a low mean."""
+    model = make_model(name, task=task, **options)
+    with torch.no_grad():
+        for modules in attention_modules(model).values():
+            for module in modules.values():
+                module.q_proj.weight.mul_(4)
+                module.k_proj.weight.mul_(4)
+    return model
+
+
+def one_by_one(model, task, subset="test", targets=None):
+    """Index to module to weights (H, T, S) of a sentence that is a batch by itself."""
+    task.load_dataset(subset)
+    dataset, sentences = task.dataset(subset), {}
+    for index in range(len(dataset)):
+        sample = dict(dataset[index])
+        if targets is not None:
+            sample["target"] = dataset[targets[index]]["target"]
+        inputs = dataset.collater([sample])["net_input"]
+        with torch.no_grad(), recorded_weights(attention_modules(model)) as weights:
+            model(**inputs)
+        sentences[index] = {name: w[0] for name, w in weights.items()}
+    return sentences
+
+
+def rows_of(weights, decoder):
+    """Rows of one head as lists of what a query may attend to."""
+    return [row[: t + 1] if decoder else row for t, row in enumerate(weights.tolist())]
+
+
+def test_every_figure_by_one_sentence_at_a_time(analyze, task, data, corpus):
+    """Sparsity, null rates, the hallucination test, alignment, diversity and wake, none of them by the tested code."""
+    model = biased("rela_g", task)
+    tags = corpus / "gender.tags"  # two tags, by the length of the word
+    words = [[line.split() for line in read_lines(data / "text" / f"test.{lang}")] for lang in ("xa", "xb")]
+    tags.write_text("".join(" ".join("long" if len(w) > 4 else "short" for w in line) + "\n" for line in words[1]))
+    result = analyze(model, gold=corpus / "test.align", tags=tags)
+    pieces = [[line.split() for line in read_lines(data / "bpe" / f"test.{lang}")] for lang in ("xa", "xb")]
+    sentences = one_by_one(model, task)
+    shuffled = one_by_one(model, task, targets=derangement(SENTENCES, 1))
+
+    for site, modules in attention_modules(model).items():
+        assert [layer["name"] for layer in result["sites"][site]["layers"]] == list(modules)
+        for layer, name in enumerate(modules):
+            entry = result["sites"][site]["layers"][layer]
+            for head in range(HEADS):
+                rows = [row for w in sentences.values() for row in rows_of(w[name][head], site == "decoder")]
+                cells = [cell for row in rows for cell in row]
+                assert entry["sparsity_by_head"][head] == pytest.approx(cells.count(0) / len(cells))
+                null = sum(not any(row) for row in rows) / len(rows)
+                assert entry["null_rate_by_head"][head] == pytest.approx(null)
+            other = [
+                sum(not any(row) for w in shuffled.values() for row in rows_of(w[name][head], site == "decoder"))
+                / sum(len(w[name][head]) for w in shuffled.values())
+                for head in range(HEADS)
+            ]
+            got = result["shuffled"]["sites"][site]["layers"][layer]
+            assert got["null_rate"] == pytest.approx(sum(other) / HEADS)
+            mean = sum(other) / HEADS
+            assert got["null_rate_variance"] == pytest.approx(sum((x - mean) ** 2 for x in other) / HEADS)
+            for tau in (1.0, 0.5, 0.25, 0.1):
+                total = DiversityCount(0.0, 0)
+                for weights in sentences.values():
+                    w = weights[name].unsqueeze(0)
+                    allowed = torch.ones(1, *w.shape[2:], dtype=torch.bool)
+                    allowed = allowed.tril() if site == "decoder" else allowed
+                    total = total + count_diversity(tempered(w, allowed, tau), allowed)
+                assert entry["diversity"][str(tau)] == pytest.approx(total.mean)
+                assert 0 <= entry["diversity"][str(tau)] <= math.log(HEADS)
+            check_wake(result, site, layer, sentences, name, pieces, words)
+        for key in ("sparsity", "null_rate"):
+            mean = sum(layer[key] for layer in result["sites"][site]["layers"]) / 2
+            assert result["sites"][site][key] == pytest.approx(mean)
+    assert 0.05 < result["sites"]["cross"]["null_rate"] < 0.95  # else the above says little
+
+    gold = read_links(read_lines(corpus / "test.align"), "gold")
+    for kind, first in (("normal", 0), ("shifted", 1)):
+        layers = []
+        for layer in range(2):
+            weights = [sentences[i][f"decoder.layers.{layer}.encoder_attn"] for i in range(SENTENCES)]
+            stacked = [torch.cat((w, w.mean(0, keepdim=True))) for w in weights]
+            layers.append(
+                [count(gold, [loop_links(w[h], first, *p) for w, *p in zip(stacked, *pieces)]) for h in range(5)]
+            )
+        got = result["alignment"][kind]
+        for layer, counts in zip(got["layers"], layers):
+            assert [head["aer"] for head in layer["heads"]] == pytest.approx([c.aer for c in counts[:-1]])
+            want = {"aer": counts[-1].aer, "precision": counts[-1].precision, "recall": counts[-1].recall}
+            assert layer["layer_attention"] == pytest.approx(want)
+            assert layer["best_head"] == min(range(HEADS), key=lambda h: layer["heads"][h]["aer"])
+        assert got["aol"] == pytest.approx(sum(counts[-1].aer for counts in layers) / 2)
+        assert got["aoh"] == pytest.approx(sum(min(c.aer for c in counts[:-1]) for counts in layers) / 2)
+        assert got["best"]["aer"] == pytest.approx(min(c.aer for counts in layers for c in counts))
+    assert result["alignment"]["normal"]["aol"] != result["alignment"]["shifted"]["aol"]
+
+
+def word_of(pieces):
+    """The number of the word of each piece, and the words."""
+    text = " ".join(pieces)
+    words = text.replace("@@ ", "").split()
+    numbers, seen = [], 0
+    for piece in pieces:
+        numbers.append(seen)
+        seen += not piece.endswith("@@")
+    return numbers, words
+
+
+def loop_links(weights, first, source, target):
+    """Links of one head: row ``first + t`` belongs to target piece t; </s> is left out on both sides."""
+    links = set()
+    source_words, target_words = word_of(source)[0], word_of(target)[0]
+    for word in sorted(set(target_words)):
+        rows = [first + t for t, w in enumerate(target_words) if w == word]
+        score = Counter()
+        for row in rows:
+            for s, w in enumerate(source_words):
+                score[w] += float(weights[row, s]) / len(rows)
+        best = max(score, key=score.__getitem__)
+        if score[best] > 0:
+            links.add((best, word))
+    return links
+
+
+def check_wake(result, site, layer, sentences, name, pieces, words):
+    """By the word that a step consumes."""
+    side, first = (0, 0) if site == "encoder" else (1, 1)
+    for head in range(HEADS):
+        seen, woken, by_tag = Counter(), Counter(), defaultdict(list)
+        for index, weights in sentences.items():
+            numbers, found = word_of(pieces[side][index])
+            assert found == words[side][index]
+            rows = rows_of(weights[name][head], site == "decoder")
+            for number, word in enumerate(found):
+                awake = any(any(rows[first + t]) for t, n in enumerate(numbers) if n == number)
+                seen[word] += 1
+                woken[word] += awake
+                by_tag["long" if len(word) > 4 else "short"].append(awake)
+        (got,) = (e for e in result["wake"][site] if (e["layer"], e["head"]) == (layer, head))
+        want = sorted(((-woken[w] / n, -n, w) for w, n in seen.items() if n >= 5))[:20]
+        assert [(e["word"], e["count"]) for e in got["words"]] == [(w, -n) for _, n, w in want]
+        assert [e["share"] for e in got["words"]] == pytest.approx([-share for share, _, _ in want])
+        tags = {} if site == "encoder" else {tag: sum(awake) / len(awake) for tag, awake in by_tag.items()}
+        assert got["tags"] == pytest.approx(tags)
+        assert got["null_rate"] == result["sites"][site]["layers"][layer]["null_rate_by_head"][head]
+
+
+def flat(value, path=""):
+    """Every number in nested lists and dictionaries by its place."""
+    if isinstance(value, dict):
+        return {k: v for key, item in value.items() for k, v in flat(item, f"{path}/{key}").items()}
+    if isinstance(value, list):
+        return {k: v for key, item in enumerate(value) for k, v in flat(item, f"{path}/{key}").items()}
+    return {path: value}
+
+
+def test_the_size_of_batches_does_not_matter(analyze, task, corpus):
+    """B15, B26: padding is counted nowhere."""
+    model = biased("rela_g", task)
+    small, large = (flat(analyze(model, gold=corpus / "test.align", max_tokens=n)) for n in (1, 8000))
+    assert small.keys() == large.keys()
+    for place, value in small.items():
+        if isinstance(value, float):
+            assert large[place] == pytest.approx(value, abs=1e-6, rel=2e-4 if "/weights/" in place else 1e-6), place
+        else:
+            assert large[place] == value, place
+
+
+@pytest.mark.parametrize("name", ["softmax", "sparsemax", "entmax15"])
+def test_weights_that_sum_to_one(analyze, task, name):
+    """They have no null rows and one diversity; softmax has no zeros either (B15)."""
+    model = make_model(name, task=task)
+    result = analyze(model)
+    assert (result["label"], result["attention_sites"]) == (name, ["encoder", "decoder", "cross"])
+    assert result["alignment"] is None and result["links"] is None
+    weights = one_by_one(model, task)
+    for site, entry in result["sites"].items():
+        assert entry["null_rate"] == 0 and (entry["sparsity"] == 0) == (name == "softmax")
+        assert list(entry["diversity"]) == ["1.0"] and 0 < entry["diversity"]["1.0"] < math.log(HEADS)
+        assert all(word["share"] == 1 for head in result["wake"][site] for word in head["words"])
+        assert result["shuffled"]["sites"][site]["null_rate"] == 0
+    total = DiversityCount(0.0, 0)
+    for sentence in weights.values():
+        w = sentence["decoder.layers.1.encoder_attn"].unsqueeze(0)
+        allowed = torch.ones(1, *w.shape[2:], dtype=torch.bool)
+        total = total + count_diversity(normalised(w, allowed), allowed)
+    assert result["sites"]["cross"]["layers"][1]["diversity"]["1.0"] == pytest.approx(total.mean)
+
+
+@pytest.mark.parametrize("name", ["rela_g_gelu", "rela_g_leaky_relu"])
+def test_negative_weights(analyze, task, name):
+    result = analyze(biased(name, task), links=True)
+    for entry in result["sites"].values():
+        assert all(0 <= d <= math.log(HEADS) for d in entry["diversity"].values())
+    assert result["alignment"] is None and len(result["links"]) == 2 * 2 * 5
+
+
+def test_other_sites_keep_softmax(analyze, task):
+    model = biased("rela_g", task, attention_sites="encoder,cross")
+    result = analyze(model)
+    assert result["label"] == "rela_g (encoder,cross)"
+    assert (result["attention"], result["attention_sites"]) == ("rela_g", ["encoder", "cross"])
+    assert [result["sites"][site]["layers"][0]["variant"] for site in ("encoder", "decoder", "cross")] == [
+        *("rela_g", "softmax", "rela_g")
+    ]
+    assert list(result["sites"]["decoder"]["diversity"]) == ["1.0"]
+    assert result["parameters"] == sum(p.numel() for p in model.parameters())
+
+
+def test_examples_are_the_same_for_every_model(analyze, task, data):
+    results = [analyze(biased(name, task), examples=4)["examples"] for name in ("rela_g", "softmax")]
+    ids = [[sentence["id"] for sentence in result["sentences"]] for result in results]
+    assert ids[0] == ids[1] == sorted(set(ids[0])) and len(ids[0]) == 4
+    sentences, weights = read_sentences(task, data, "test"), one_by_one(biased("rela_g", task), task)
+    for example in results[0]["sentences"]:
+        assert (example["source"], example["target"]) == sentences[example["id"]]
+        assert example["target"][-1] == example["source"][-1] == "</s>" and 8 <= len(example["target"]) <= 20
+        for site, modules in attention_modules(biased("rela_g", task)).items():
+            for layer, name in enumerate(modules):
+                got = torch.tensor(example["weights"][site][layer], dtype=torch.float64)
+                torch.testing.assert_close(got, weights[example["id"]][name], rtol=1e-3, atol=1e-12)
+
+
+def test_the_nearest_examples_where_none_is_of_moderate_length():
+    lengths = [3, 50, 7, 22, 100, 4]
+    sentences = [(["a"] * n, ["b"] * n) for n in lengths]
+    sentences = [analysis.Sentence(*sentence) for sentence in sentences]
+    assert analysis.choose_examples(sentences, 2) == [2, 3]
+    assert analysis.choose_examples(sentences, 99) == list(range(6))
+    assert analysis.choose_examples(sentences, 0) == []
+
+
+def test_files(analyze, task, data, corpus, tmp_path):
+    result = analyze(biased("rela_g", task), gold=corpus / "test.align", examples=2)
+    folder = tmp_path / "out"
+    (folder / "alignments").mkdir(parents=True)
+    (folder / "alignments" / "normal.layer9.head0.pharaoh").write_text("0-0\n")  # of another model
+    analysis.write(result, folder)
+    written = json.loads((folder / "analysis.json").read_text())
+    assert written == {key: value for key, value in result.items() if key not in ("examples", "links")}
+    assert json.loads((folder / "examples.json").read_text()) == result["examples"]
+    assert written["sha256"] == sha256(tmp_path / "model.pt")
+    assert written["data"] == {p.name: sha256(p) for p in data.glob("test.*")} and len(written["data"]) == 4
+    assert written["languages"] == ["xa", "xb"] and written["sentences"] == SENTENCES
+    gold = read_links(read_lines(corpus / "test.align"), "gold")
+    files = sorted(path.name for path in (folder / "alignments").iterdir())
+    heads = [*(f"head{head}" for head in range(HEADS)), "mean"]
+    assert files == sorted(f"{k}.layer{n}.{h}.pharaoh" for k in ("normal", "shifted") for n in (0, 1) for h in heads)
+    for kind in ("normal", "shifted"):
+        for number, layer in enumerate(written["alignment"][kind]["layers"]):
+            for head, name in enumerate(heads):
+                lines = read_lines(folder / "alignments" / f"{kind}.layer{number}.{name}.pharaoh")
+                rate = layer["layer_attention"] if name == "mean" else layer["heads"][head]
+                links = [sentence.sure for sentence in read_links(lines, name)]
+                assert count(gold, links).aer == pytest.approx(rate["aer"])
+
+
+def test_gold_files_of_other_conventions(analyze, task, corpus, tmp_path):
+    """From 1, target first, with possible links: the same rates. Links that are only possible: no division by zero."""
+    model = biased("rela_g", task)
+    lines = [[tuple(map(int, link.split("-"))) for link in line.split()] for line in read_lines(corpus / "test.align")]
+    other, possible = tmp_path / "other", tmp_path / "possible"
+    other.write_text("".join(" ".join(f"{j + 1}-{i + 1}" for i, j in line) + "\n" for line in lines))
+    want = analyze(model, gold=corpus / "test.align")["alignment"]
+    got = analyze(model, gold=other, gold_base=1, gold_reversed=True)["alignment"]
+    assert got["normal"] == want["normal"] and got["shifted"] == want["shifted"] and got["gold"] == str(other)
+    possible.write_text("".join(" ".join(f"{i}p{j}" for i, j in line) + "\n" for line in lines))
+    with torch.no_grad():
+        for module in attention_modules(model)["cross"].values():  # every score is far below 0
+            for projection, value in ((module.q_proj, 1.0), (module.k_proj, -1.0)):
+                projection.weight.zero_()
+                projection.bias.fill_(value)
+    nothing = analyze(model, gold=possible)["alignment"]["normal"]
+    assert nothing["aol"] == nothing["aoh"] == nothing["best"]["aer"] == 1
+    assert nothing["layers"][0]["layer_attention"] == {"aer": 1, "precision": 0, "recall": 0}
+
+
+def test_files_that_do_not_fit(analyze, task, corpus, data, tmp_path):
+    model = make_model(task=task)
+    lines = list(read_lines(corpus / "test.align"))
+
+    def written(name, *content, encoding="utf-8"):
+        (tmp_path / name).write_text("".join(line + "\n" for line in content), encoding=encoding)
+        return tmp_path / name
+
+    def shifted(line):
+        return " ".join("-".join(str(int(n) + 1) for n in link.split("-")) for link in line.split())
+
+    def refused(match, **options):
+        with pytest.raises(InputError, match=match) as error:
+            analyze(model, **options)
+        assert "\n" not in str(error.value)
+
+    refused(r"base1, line 1: \S+ is outside of the sentences", gold=written("base1", *map(shifted, lines)))  # B12
+    refused("outside of the sentences", gold=corpus / "test.align", gold_reversed=True)
+    refused("59 lines for 60 sentences", gold=written("short", *lines[:-1]))
+    refused("not UTF-8", gold=written("latin", "é", encoding="latin-1"))
+    refused("cannot be read", gold=tmp_path / "nothere")
+    # words of the gold alignment that are not those of the prepared text
+    texts = [list(read_lines(corpus / f"test.{lang}")) for lang in ("xa", "xb")]
+    written("beside.xa", texts[0][0] + " and more", *texts[0][1:])
+    written("beside.xb", *texts[1])
+    refused(r"beside\.xa, line 1: \d+ words, \d+ in the prepared text", gold=written("beside.align", *lines))
+    plain = written("plain", *lines)
+    files = (tmp_path / "beside.xa", tmp_path / "beside.xb")
+    refused(r"beside\.xa, line 1", gold=plain, gold_sentences=files)
+    refused("two files", gold=plain, gold_sentences=files[:1])
+    for name, text in (("few.xa", texts[0]), ("few.xb", texts[1])):
+        written(name, *text[1:])
+    refused("59 sentences, the subset 60", gold=plain, gold_sentences=(tmp_path / "few.xa", tmp_path / "few.xb"))
+    assert analyze(model, gold=plain, gold_sentences=[corpus / "test.xa", corpus / "test.xb"])["alignment"]
+    refused("tags has 1 lines for 60 sentences", tags=written("tags", "NOUN"))
+    refused(r"tags, line 1: 1 tags for \d+ words", source_tags=written("tags", *["NOUN"] * SENTENCES))
+    refused("no subset 'nothere'", subset="nothere")
+    refused("examples", examples=-1)
+    refused("temperatures", taus=(0.0,))
+
+
+def test_a_model_that_diverged(analyze, task):
+    model = make_model("relu", task=task)
+    with torch.no_grad():
+        attention_modules(model)["cross"]["decoder.layers.1.encoder_attn"].q_proj.bias.fill_(torch.nan)
+    with pytest.raises(InputError, match=r"decoder\.layers\.1\.encoder_attn are not finite.*diverged"):
+        analyze(model)
+
+
+def test_data_that_has_changed(data, tmp_path):
+    copy = tmp_path / "data"
+    shutil.copytree(data, copy)
+    assert analysis.data_checksums(copy, "test") == analysis.data_checksums(data, "test")
+    with open(copy / "test.xa-xb.xa.bin", "ab") as file:
+        file.write(b"more")
+    with pytest.raises(InputError, match="has changed"):
+        analysis.data_checksums(copy, "test")
+    (copy / "prepare.json").unlink()  # data of fairseq-preprocess
+    assert sorted(analysis.data_checksums(copy, "test")) == sorted(analysis.data_checksums(data, "test"))
