@@ -275,7 +275,7 @@ def _attention(options: argparse.Namespace) -> None:
     from .commands import load_plugin
 
     load_plugin()
-    from .analysis.capture import summarise
+    from .analysis.analyze import summarise
     from .data.lines import write_json
     from .pipeline import describe_attention
 

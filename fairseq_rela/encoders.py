@@ -19,8 +19,8 @@ from .data.prepare import (
     load_record,
     load_segmenter,
     load_truecaser,
+    make_preprocessor,
     settings_of,
-    source_preprocessor,
 )
 from .data.truecase import detruecase
 from .errors import InputError
@@ -49,7 +49,7 @@ class RelaMosesTokenizer:
         prepared = getattr(cfg, "prepared", None)
         if prepared:
             settings = settings_of(load_record(prepared))
-        self.preprocess = source_preprocessor(settings)
+        self.preprocess = make_preprocessor(settings, settings.source_lang)
         self.detokenise = text.Detokeniser(settings.target_lang, settings.tokeniser)
 
     def encode(self, x: str) -> str:

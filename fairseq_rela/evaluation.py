@@ -240,8 +240,7 @@ def _binarise_text(source: Path, data: Path, languages: Tuple[str, str], work: P
     folder = work / "data"
     folder.mkdir()
     binarise(folder, *languages, {"test": work / "test"}, workers=1, dictionaries=data, only_source=True)
-    for lang in languages:
-        shutil.copyfile(data / f"dict.{lang}.txt", folder / f"dict.{lang}.txt")
+    shutil.copyfile(data / f"dict.{languages[1]}.txt", folder / f"dict.{languages[1]}.txt")
     return folder
 
 

@@ -14,7 +14,7 @@ from .data import corpora, synthetic
 from .data.folders import only_process
 from .data.lines import read_json, read_lines, sha256, write_json
 from .data.prepare import describe, load_record, prepare, refuse_changed, settings_of
-from .data.sources import fetch, fetch_all
+from .data.sources import fetch_all, fetch_recorded
 from .errors import InputError
 from .evaluation import score, translate
 from .progress import TrainingProgress
@@ -103,10 +103,11 @@ def _extract(experiment: Experiment) -> None:
     record = _extracted(experiment)
     if record is None:
         downloads = experiment.root / "downloads"
-        archives = {name: fetch(spec.downloads[name], downloads, experiment.offline) for name in spec.downloads}
+        fetched = {name: fetch_recorded(spec.downloads[name], downloads, experiment.offline) for name in spec.downloads}
         print(corpora.cost(spec.sources, experiment.root))
-        identity = {**_identity(experiment), "archives": {name: sha256(path) for name, path in archives.items()}}
-        record = corpora.extract(spec.sources, archives, raw, identity)
+        checksums = {name: entry["sha256"] for name, (_, entry) in fetched.items()}
+        archives = {name: path for name, (path, _) in fetched.items()}
+        record = corpora.extract(spec.sources, archives, raw, {**_identity(experiment), "archives": checksums})
     else:
         print(f"{raw}: already extracted")
     print(corpora.describe(record))
@@ -419,7 +420,7 @@ def describe_score(scores: Dict[str, Any]) -> str:
 
 def _attention(experiment: Experiment) -> None:
     load_plugin()
-    from .analysis.capture import summarise
+    from .analysis.analyze import summarise
 
     checkpoint = experiment.run / "average.pt"
     output = experiment.run / "attention.json"

@@ -79,6 +79,31 @@ def run_rela(*arguments, **options):
     return run(*RELA, *arguments, **options)
 
 
+def prepare_data(corpus, output, workers):
+    """A data folder of a raw synthetic corpus."""
+    from fairseq_rela.data.prepare import Corpus, Settings, prepare
+
+    files = {split: (corpus / f"{split}.xa", corpus / f"{split}.xb") for split in ("train", "valid", "test")}
+    prepare(Corpus(files), Settings("xa", "xb", merges=150, vocabulary_threshold=8), output, workers=workers)
+    return output
+
+
+def translation_task(data, required_seq_len_multiple):
+    """The plugin's task on such a data folder."""
+    from fairseq_rela.tasks.translation_rela import TranslationRelaConfig, TranslationRelaTask
+
+    return TranslationRelaTask.setup_task(
+        TranslationRelaConfig(
+            data=str(data),
+            source_lang="xa",
+            target_lang="xb",
+            train_subset="train",
+            dataset_impl="mmap",
+            required_seq_len_multiple=required_seq_len_multiple,
+        )
+    )
+
+
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory):
     """A raw synthetic corpus: folder with train, valid and test files."""
@@ -92,12 +117,7 @@ def corpus(tmp_path_factory):
 @pytest.fixture(scope="session")
 def data(corpus, tmp_path_factory):
     """The data folder made from it."""
-    from fairseq_rela.data.prepare import Corpus, Settings, prepare
-
-    output = tmp_path_factory.mktemp("prepared") / "data"
-    files = {split: (corpus / f"{split}.xa", corpus / f"{split}.xb") for split in ("train", "valid", "test")}
-    prepare(Corpus(files), Settings("xa", "xb", merges=150, vocabulary_threshold=8), output, workers=2)
-    return output
+    return prepare_data(corpus, tmp_path_factory.mktemp("prepared") / "data", workers=2)
 
 
 @pytest.fixture(scope="session")

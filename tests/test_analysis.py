@@ -5,26 +5,25 @@ import statistics
 
 import pytest
 import torch
-from conftest import make_model, make_task
+from conftest import make_model, make_task, translation_task
 from fairseq.models import build_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_models import random_batch
 
 from fairseq_rela import checkpoints
+from fairseq_rela.analysis.analyze import summarise
 from fairseq_rela.analysis.capture import (
     capture,
     derangement,
     load_model,
     read_sentences,
     recorded_weights,
-    summarise,
 )
 from fairseq_rela.analysis.sparsity import count_sparsity
 from fairseq_rela.data.lines import read_lines
 from fairseq_rela.errors import InputError
 from fairseq_rela.models.transformer_rela import attention_modules
-from fairseq_rela.tasks.translation_rela import TranslationRelaConfig, TranslationRelaTask
 from fairseq_rela.variants import VARIANTS
 
 
@@ -142,16 +141,7 @@ def test_a_module_that_does_not_run_is_noticed():
 
 @pytest.fixture(scope="module")
 def task(data):
-    return TranslationRelaTask.setup_task(
-        TranslationRelaConfig(
-            data=str(data),
-            source_lang="xa",
-            target_lang="xb",
-            train_subset="train",
-            dataset_impl="mmap",
-            required_seq_len_multiple=8,
-        )
-    )
+    return translation_task(data, required_seq_len_multiple=8)
 
 
 def by_sentence(model, task, **options):

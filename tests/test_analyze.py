@@ -7,17 +7,15 @@ from collections import Counter, defaultdict
 
 import pytest
 import torch
-from conftest import make_model
+from conftest import make_model, prepare_data, translation_task
 
 from fairseq_rela.analysis import analyze as analysis
 from fairseq_rela.analysis.aer import count, read_links
 from fairseq_rela.analysis.capture import derangement, read_sentences, recorded_weights
 from fairseq_rela.analysis.diversity import DiversityCount, count_diversity, normalised, tempered
 from fairseq_rela.data.lines import read_lines, sha256
-from fairseq_rela.data.prepare import Corpus, Settings, prepare
 from fairseq_rela.errors import InputError
 from fairseq_rela.models.transformer_rela import attention_modules
-from fairseq_rela.tasks.translation_rela import TranslationRelaConfig, TranslationRelaTask
 
 HEADS = 4
 SENTENCES = 60
@@ -35,24 +33,12 @@ def corpus(corpus, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def data(corpus, tmp_path_factory):
-    output = tmp_path_factory.mktemp("prepared") / "data"
-    files = {split: (corpus / f"{split}.xa", corpus / f"{split}.xb") for split in ("train", "valid", "test")}
-    prepare(Corpus(files), Settings("xa", "xb", merges=150, vocabulary_threshold=8), output, workers=1)
-    return output
+    return prepare_data(corpus, tmp_path_factory.mktemp("prepared") / "data", workers=1)
 
 
 @pytest.fixture(scope="module")
 def task(data):
-    return TranslationRelaTask.setup_task(
-        TranslationRelaConfig(
-            data=str(data),
-            source_lang="xa",
-            target_lang="xb",
-            train_subset="train",
-            dataset_impl="mmap",
-            required_seq_len_multiple=1,
-        )
-    )
+    return translation_task(data, required_seq_len_multiple=1)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import json
 import pytest
 from conftest import run_rela
 
-from fairseq_rela.analysis.capture import summarise
+from fairseq_rela.analysis.analyze import summarise
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_rela.analysis.wake import WakeCounts, awake_queries, awake_words
+from fairseq_rela.analysis.sparsity import awake_queries
+from fairseq_rela.analysis.wake import WakeCounts, awake_words
 
 
 def test_a_query_is_awake_if_any_allowed_weight_is_not_zero():

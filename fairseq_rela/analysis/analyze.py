@@ -17,8 +17,8 @@ from .aer import Counts, Gold, read_links
 from .alignment import as_pharaoh, merge_subwords, normal_rows, shifted_rows, strongest_sources, word_ids
 from .capture import Batch, Captured, Sentence, capture, load_model, read_sentences
 from .diversity import DiversityCount, count_diversity, normalised, tempered
-from .sparsity import SparsityCounts, count_sparsity
-from .wake import WakeCounts, awake_queries, awake_words
+from .sparsity import SparsityCounts, awake_queries, count_sparsity
+from .wake import WakeCounts, awake_words
 
 FORMAT = 1
 TAUS = (1.0, 0.5, 0.25, 0.1)  # of Table 6
@@ -121,6 +121,32 @@ def analyze(
         "wake": waker.result(sparsity),
         "examples": {"format": FORMAT, "label": label, "sentences": pictures.result()},
         "links": None if aligner is None else aligner.lines(),
+    }
+
+
+def summarise(checkpoint: Path, data: Path, subset: str) -> Dict[str, Any]:
+    """Which attention ran at each site, and its sparsity and null rate, per layer and over layers: one quick pass."""
+    model, task = load_model(checkpoint, data)
+    sparsity = _Sparsity()
+    for batch in capture(model, task, subset):
+        sparsity.add(batch)
+    sites: Dict[str, Any] = {}
+    for site, modules in sparsity.modules.items():
+        counts = {module.name: sparsity.counts[site, layer] for layer, module in modules.items()}
+        sites[site] = {
+            "variants": list(dict.fromkeys(module.variant for module in modules.values())),
+            "layers": {
+                name: {key: getattr(count, key) for key in ("sparsity", "null_rate", "null_rate_by_head")}
+                for name, count in counts.items()
+            },
+            "sparsity": _mean(count.sparsity for count in counts.values()),
+            "null_rate": _mean(count.null_rate for count in counts.values()),
+        }
+    return {
+        "checkpoint": str(checkpoint),
+        "subset": subset,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "sites": sites,
     }
 
 

@@ -279,36 +279,3 @@ def recorded_weights(sites: Dict[str, Dict[str, nn.Module]]) -> Iterator[Dict[st
         for module, flag in restore:
             module.skip_embed_dim_check = flag
             del module.forward
-
-
-def summarise(checkpoint: Path, data: Path, subset: str) -> Dict[str, Any]:
-    """Which attention ran at each site, and its sparsity and null rate, per layer and over layers."""
-    from .sparsity import SparsityCounts, count_sparsity
-
-    model, task = load_model(checkpoint, data)
-    counts: Dict[Tuple[str, str, str], SparsityCounts] = {}
-    for batch in capture(model, task, subset):
-        for item in batch.modules:
-            key = (item.site, item.name, item.variant)
-            new = count_sparsity(item.weights, item.allowed)
-            counts[key] = counts[key] + new if key in counts else new
-    sites: Dict[str, Any] = {}
-    for (site, name, variant), total in counts.items():
-        entry = sites.setdefault(site, {"variants": [], "layers": {}})
-        if variant not in entry["variants"]:
-            entry["variants"].append(variant)
-        entry["layers"][name] = {
-            "sparsity": total.sparsity,
-            "null_rate": total.null_rate,
-            "null_rate_by_head": total.null_rate_by_head,
-        }
-    for entry in sites.values():
-        for key in ("sparsity", "null_rate"):
-            values = [layer[key] for layer in entry["layers"].values()]
-            entry[key] = sum(values) / len(values)
-    return {
-        "checkpoint": str(checkpoint),
-        "subset": subset,
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "sites": sites,
-    }

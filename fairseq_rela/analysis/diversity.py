@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .sparsity import awake_queries
+
 
 @dataclass(frozen=True)
 class DiversityCount:
@@ -62,7 +64,7 @@ def tempered(weights: Tensor, allowed: Tensor, tau: float) -> Tensor:
     """
     mask = allowed.unsqueeze(1)
     powers = weights.sign() * weights.abs() ** tau
-    null = ((weights == 0) | ~mask).all(dim=-1, keepdim=True)
+    null = ~awake_queries(weights, allowed).unsqueeze(-1)  # also of padding, where the value does not matter
     scores = powers.masked_fill(~mask | null, -torch.inf)  # (B, H, T, S)
     dummy = torch.zeros_like(null, dtype=scores.dtype).masked_fill(~null, -torch.inf)
     return torch.softmax(torch.cat((scores, dummy), dim=-1), dim=-1)

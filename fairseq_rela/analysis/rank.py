@@ -33,15 +33,17 @@ from ..data.lines import (
     write_whole,
 )
 from ..data.prepare import (
+    TRUECASE_MODEL,
     Settings,
     has_case,
     load_record,
     load_segmenter,
     load_truecaser,
+    make_preprocessor,
     refuse_changed,
     settings_of,
 )
-from ..data.text import Preprocessor, repair_tokens
+from ..data.text import repair_tokens
 from ..data.workers import Map, blocks, worker_pool
 from ..errors import InputError
 from ..models.transformer_rela import attention_modules
@@ -110,10 +112,9 @@ class PairEncoder:
         self._sides = [self._steps(data, lang) for lang in self.settings.languages]
 
     def _steps(self, data: Path, lang: str) -> Tuple[Any, Any, Any]:
-        diacritics = self.settings.remove_diacritics and lang == "ro"
-        tokeniser = "none" if self.tokenised else self.settings.tokeniser
+        preprocess = make_preprocessor(self.settings, lang, "none" if self.tokenised else None)
         recase = str if self.tokenised else load_truecaser(data, lang, self.settings)
-        return Preprocessor(lang, tokeniser, diacritics), recase, load_segmenter(data, lang, self.settings)
+        return preprocess, recase, load_segmenter(data, lang, self.settings)
 
     def __call__(self, sources: Sequence[str], targets: Sequence[str]) -> List[Encoded]:
         return [self._pair(*pair) for pair in zip(sources, targets)]
@@ -263,7 +264,7 @@ def text_files(data: Path) -> List[str]:
     names = ["bpecodes"]
     for lang in settings.languages:
         names += [f"vocab.{lang}", f"dict.{lang}.txt"]
-        names += [f"truecase-model.{lang}"] if has_case(settings, lang) else []
+        names += [f"{TRUECASE_MODEL}.{lang}"] if has_case(settings, lang) else []
     return names
 
 

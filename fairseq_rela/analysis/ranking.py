@@ -3,8 +3,9 @@
 from typing import Any, Optional
 
 import numpy
-import torch
 from torch import Tensor
+
+from .sparsity import null_queries
 
 
 def count_nulls(weights: Tensor, allowed: Tensor) -> Tensor:
@@ -14,21 +15,12 @@ def count_nulls(weights: Tensor, allowed: Tensor) -> Tensor:
     ``L * H * T``: what section 5.2 ranks pairs by, low = good.
 
     Args:
-        weights: (B, H, T, S), at least float32: in float16 small weights become zeros.
-        allowed: (B, T, S), True where a query may attend to a key; rows of padded queries are all False.
+        weights, allowed: as of :func:`fairseq_rela.analysis.sparsity.null_queries`, which may raise.
 
     Returns:
         (B,), integers.
-
-    Raises:
-        ValueError: shapes or precision that would make the counts wrong without a sign.
     """
-    if weights.dim() != 4 or allowed.shape != (weights.shape[0], *weights.shape[2:]):
-        raise ValueError(f"weights {tuple(weights.shape)} are not (B, H, T, S) for {tuple(allowed.shape)} allowed")
-    if weights.dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"weights in {weights.dtype}: count in float32")
-    attends = ((weights != 0) & allowed.unsqueeze(1)).any(dim=-1)
-    return (~attends & allowed.any(dim=-1).unsqueeze(1)).sum(dim=(1, 2))
+    return null_queries(weights, allowed).sum(dim=(1, 2))
 
 
 def roc_auc(good_scores: Any, bad_scores: Any) -> float:

@@ -55,6 +55,36 @@ class SparsityCounts:
         return float((self.nulls.double() / self.queries).var(unbiased=False))
 
 
+def awake_queries(weights: Tensor, allowed: Tensor) -> Tensor:
+    """Queries that attend to anything; the others are null, or padding.
+
+    Args:
+        weights: (B, H, T, S).
+        allowed: (B, T, S), True where a query may attend to a key.
+
+    Returns:
+        (B, H, T), False for padded queries.
+    """
+    return ((weights != 0) & allowed.unsqueeze(1)).any(dim=-1)
+
+
+def null_queries(weights: Tensor, allowed: Tensor) -> Tensor:
+    """Queries all of whose weights are exactly 0: (B, H, T), False for padded queries.
+
+    Args:
+        weights: (B, H, T, S), at least float32: in float16 small weights become zeros.
+        allowed: (B, T, S), True where a query may attend to a key; rows of padded queries are all False.
+
+    Raises:
+        ValueError: shapes or precision that would make counts wrong without a sign.
+    """
+    if weights.dim() != 4 or allowed.shape != (weights.shape[0], *weights.shape[2:]):
+        raise ValueError(f"weights {tuple(weights.shape)} are not (B, H, T, S) for {tuple(allowed.shape)} allowed")
+    if weights.dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"weights in {weights.dtype}: count in float32")
+    return ~awake_queries(weights, allowed) & allowed.any(dim=-1).unsqueeze(1)
+
+
 def count_sparsity(weights: Tensor, allowed: Tensor) -> SparsityCounts:
     """Counts of one batch.
 
@@ -63,18 +93,13 @@ def count_sparsity(weights: Tensor, allowed: Tensor) -> SparsityCounts:
         allowed: (B, T, S), True where a query may attend to a key; rows of padded queries are all False.
 
     Raises:
-        ValueError: shapes or precision that would make the counts wrong without a sign.
+        ValueError: as :func:`null_queries`.
     """
-    if weights.dim() != 4 or allowed.shape != (weights.shape[0], *weights.shape[2:]):
-        raise ValueError(f"weights {tuple(weights.shape)} are not (B, H, T, S) for {tuple(allowed.shape)} allowed")
-    if weights.dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"weights in {weights.dtype}: count in float32")
-    zero = weights == 0
+    nulls = null_queries(weights, allowed)
     cells = allowed.unsqueeze(1)
-    queries = allowed.any(dim=-1).unsqueeze(1)
     return SparsityCounts(
         cells=int(cells.sum()),
-        zeros=(zero & cells).sum(dim=(0, 2, 3)),
-        queries=int(queries.sum()),
-        nulls=((zero | ~cells).all(dim=-1) & queries).sum(dim=(0, 2)),
+        zeros=((weights == 0) & cells).sum(dim=(0, 2, 3)),
+        queries=int(allowed.any(dim=-1).sum()),
+        nulls=nulls.sum(dim=(0, 2)),
     )

@@ -9,19 +9,6 @@ import torch
 from torch import Tensor
 
 
-def awake_queries(weights: Tensor, allowed: Tensor) -> Tensor:
-    """Queries that attend to anything.
-
-    Args:
-        weights: (B, H, T, S).
-        allowed: (B, T, S), True where a query may attend to a key.
-
-    Returns:
-        (B, H, T), False for padded queries.
-    """
-    return ((weights != 0) & allowed.unsqueeze(1)).any(dim=-1)
-
-
 def awake_words(awake: Tensor, words: Sequence[int]) -> Tensor:
     """A word wakes a head if any of its pieces does.
 

@@ -6,15 +6,14 @@ fairseq's own classes hold the dictionaries and write the indices; only the loop
 import shutil
 import struct
 from array import array
-from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from ..commands import load_plugin, shown
 from ..errors import InputError
-from .bpe import count_words
-from .lines import LineBlock, read_line_blocks, read_lines, write_whole
+from .bpe import count_words_of
+from .lines import LineBlock, read_line_blocks, write_whole
 from .workers import Map, worker_pool
 
 _MAGIC = b"MMIDIDX\x00\x00"
@@ -74,23 +73,20 @@ def binarise(
     languages = (source_lang,) if only_source else (source_lang, target_lang)
     command = _fairseq_command(folder, languages, source_lang, target_lang, prefixes, dictionaries)
     print(f"as by $ {command}", flush=True)
-    with worker_pool(min(workers, len(languages)), _nothing) as run:
-        if dictionaries is None:
-            pieces = list(run(_count_pieces, [Path(f"{prefixes['train']}.{lang}") for lang in languages]))
-    encoders = []
-    for side, lang in enumerate(languages):
-        path = folder / f"dict.{lang}.txt"
-        if dictionaries is None:
-            dictionary = Dictionary()
-            for piece, count in sorted(pieces[side].items()):
-                dictionary.add_symbol(piece, n=count)
-            dictionary.finalize(threshold=0, nwords=-1, padding_factor=8)
-            dictionary.save(str(path))
-        else:
-            if (dictionaries / path.name) != path:
-                shutil.copyfile(dictionaries / path.name, path)
-            dictionary = Dictionary.load(str(path))
-        encoders.append(dictionary)
+    files = [folder / f"dict.{lang}.txt" for lang in languages]
+    if dictionaries is None:
+        encoders = [Dictionary() for _ in languages]
+        with worker_pool(min(workers, len(languages))) as run:
+            texts = [Path(f"{prefixes['train']}.{lang}") for lang in languages]
+            for dictionary, path, pieces in zip(encoders, files, run(count_words_of, texts)):
+                for piece, count in sorted(pieces.items()):
+                    dictionary.add_symbol(piece, n=count)
+                dictionary.finalize(threshold=0, nwords=-1, padding_factor=8)
+                dictionary.save(str(path))
+    else:
+        for path in files:
+            shutil.copyfile(dictionaries / path.name, path)
+        encoders = [Dictionary.load(str(path)) for path in files]
     counts: Dict[str, Dict[str, Binarised]] = {}
     with worker_pool(workers, _set_encoders, encoders) as run:
         for split, prefix in prefixes.items():
@@ -118,14 +114,6 @@ def _fairseq_command(
         for option, lang in zip(("--srcdict", "--tgtdict"), languages):
             arguments += [option, dictionaries / f"dict.{lang}.txt"]
     return shown("preprocess", arguments + (["--only-source"] if len(languages) == 1 else []))
-
-
-def _nothing() -> None:
-    pass
-
-
-def _count_pieces(path: Path) -> "Counter[str]":
-    return count_words(read_lines(path))
 
 
 _encoder: Dict[str, Any] = {}

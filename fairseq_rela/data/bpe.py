@@ -291,6 +291,11 @@ def count_words(lines: Iterable[str]) -> "Counter[str]":
     return Counter(chain.from_iterable(line.split(" ") for line in lines if line))
 
 
+def count_words_of(path: PathLike) -> "Counter[str]":
+    """The same of a file."""
+    return count_words(read_lines(path))
+
+
 def count_pieces(segmenter: Segmenter, words: Dict[str, int]) -> "Counter[str]":
     """Frequencies of pieces, from those of words: each word is split once."""
     pieces: "Counter[str]" = Counter()

@@ -144,7 +144,7 @@ def _parse_part(entry: Any, where: str, languages: Tuple[str, str]) -> Part:
 def extract(
     sources: Sources, archives: Mapping[str, Path], output: Path, identity: Mapping[str, Any]
 ) -> Dict[str, Any]:
-    """Write ``SPLIT.LANG`` and ``test.SUBSET.lines`` of a task into ``output``, or reuse them.
+    """Write ``SPLIT.LANG`` and ``test.SUBSET.lines`` of a task into ``output``.
 
     Dev and test sets are left as they are and must be complete. Of a training corpus, pairs that are not UTF-8 or do
     not have two sides are left out and counted; lines with nothing in them stay, for cleaning to count.

@@ -236,17 +236,19 @@ def segment_text(lines: Iterable[str], data: Path) -> Iterator[str]:
     """Raw source lines to the pieces that the model of a data folder was trained on."""
     settings = settings_of(load_record(data))
     lang = settings.source_lang
-    preprocess = source_preprocessor(settings)
+    preprocess = make_preprocessor(settings, lang)
     recase = load_truecaser(data, lang, settings)
     segmenter = load_segmenter(data, lang, settings)
     for line in lines:
         yield segmenter.process_line(recase(preprocess(line)))
 
 
-def source_preprocessor(settings: Settings) -> Preprocessor:
-    """What normalises and tokenises the source side of dev and test sets, and of text to translate."""
-    lang = settings.source_lang
-    return Preprocessor(lang, settings.tokeniser, _without_diacritics(settings, lang))
+def make_preprocessor(
+    settings: Settings, lang: str, tokeniser: Optional[str] = None, moses: Optional[Path] = None
+) -> Preprocessor:
+    """What normalises and tokenises one language, by the settings' own tokeniser unless another is given."""
+    diacritics = settings.remove_diacritics and lang == "ro"
+    return Preprocessor(lang, tokeniser or settings.tokeniser, diacritics, moses)
 
 
 def load_segmenter(data: Path, lang: str, settings: Settings) -> Any:
@@ -262,10 +264,6 @@ def load_truecaser(data: Path, lang: str, settings: Settings) -> Callable[[str],
 def has_case(settings: Settings, lang: str) -> bool:
     """Whether a language of the data was truecased; Chinese has no case."""
     return settings.truecase and lang != "zh"
-
-
-def _without_diacritics(settings: Settings, lang: str) -> bool:
-    return settings.remove_diacritics and lang == "ro"
 
 
 # --- text --------------------------------------------------------------------------------------------------------
@@ -327,9 +325,7 @@ def _make_text(
 def _initialise_text(settings: Settings, moses: Optional[Path]) -> None:
     for split in SPLITS:
         tokeniser = "none" if split in settings.tokenised else settings.tokeniser
-        _worker[split] = [
-            Preprocessor(lang, tokeniser, _without_diacritics(settings, lang), moses) for lang in settings.languages
-        ]
+        _worker[split] = [make_preprocessor(settings, lang, tokeniser, moses) for lang in settings.languages]
     _worker["settings"] = settings
 
 
@@ -387,7 +383,7 @@ def _truecase(workers: int, settings: Settings, work: Path) -> None:
     for lang in (lang for lang in settings.languages if has_case(settings, lang)):
         model = work / f"{TRUECASE_MODEL}.{lang}"
         counts: Any = Counter()
-        with worker_pool(workers, _initialise_nothing) as run:
+        with worker_pool(workers) as run:
             text = work / "text" / f"train.{lang}"
             with _progress(f"train.{lang}: learn truecasing", "lines") as advance:
                 for lines, found in run(_count_casings, blocks(read_lines(text), 20 * _BLOCK)):
@@ -401,10 +397,6 @@ def _truecase(workers: int, settings: Settings, work: Path) -> None:
                     for lines in run(_recase, blocks(read_lines(text), _BLOCK)):
                         file.write("".join(line + "\n" for line in lines))
                         advance(len(lines))
-
-
-def _initialise_nothing() -> None:
-    pass
 
 
 def _count_casings(lines: List[str]) -> Tuple[int, Any]:
@@ -425,8 +417,8 @@ def _recase(lines: List[str]) -> List[str]:
 def _learn_bpe(workers: int, settings: Settings, work: Path) -> List["Counter[str]"]:
     """``bpecodes`` from both languages together, ``vocab.LANG`` of each; gives the words of each with their counts."""
     texts = [work / "text" / f"train.{lang}" for lang in settings.languages]
-    with worker_pool(min(workers, 2), _initialise_nothing) as run:
-        words = list(run(_count_words, texts))
+    with worker_pool(min(workers, 2)) as run:
+        words = list(run(bpe.count_words_of, texts))
     print(f"learning {settings.merges:,} BPE merges from {sum(map(len, words)):,} words", flush=True)
     codes = bpe.learn(words[0] + words[1], settings.merges)
     with write_whole(work / "bpecodes") as file:
@@ -438,10 +430,6 @@ def _learn_bpe(workers: int, settings: Settings, work: Path) -> List["Counter[st
                 pieces.update(counted)
             bpe.write_vocabulary(work / f"vocab.{lang}", pieces)
     return words
-
-
-def _count_words(text: Path) -> "Counter[str]":
-    return bpe.count_words(read_lines(text))
 
 
 def _initialise_codes(work: Path) -> None:

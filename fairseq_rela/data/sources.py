@@ -122,7 +122,7 @@ def fetch(
         InputError: no mirror gives a sound file, the file or its source is not what it was, no space, or another
             process is fetching it.
     """
-    return _fetch(download, folder, offline, _Patience(tries, timeout, wait))[0]
+    return fetch_recorded(download, folder, offline, _Patience(tries, timeout, wait))[0]
 
 
 def sizes(
@@ -149,7 +149,7 @@ def fetch_all(downloads: Dict[str, Download], folder: Path, offline: Optional[Pa
     _require_space(folder, total)
     paths = {}
     for name, download in downloads.items():
-        paths[name], entry = _fetch(download, folder, offline, _Patience())
+        paths[name], entry = fetch_recorded(download, folder, offline)
         source = " + ".join(entry["url"]) or f"{paths[name]}, put there by hand"
         print(f"{name}: {_human(entry['bytes'])}, sha256 {entry['sha256']}, from {source}", flush=True)
     return paths
@@ -212,6 +212,9 @@ class _Patience(NamedTuple):
     wait: Callable[[float], Any] = time.sleep
 
 
+_PATIENCE = _Patience()
+
+
 class _TryAgain(Exception):
     """An attempt failed; the next may not."""
 
@@ -224,7 +227,10 @@ class _NextMirror(Exception):
     """This mirror will not give the file."""
 
 
-def _fetch(download: Download, folder: Path, offline: Optional[Path], patience: _Patience) -> Tuple[Path, Entry]:
+def fetch_recorded(
+    download: Download, folder: Path, offline: Optional[Path] = None, patience: _Patience = _PATIENCE
+) -> Tuple[Path, Entry]:
+    """As :func:`fetch`, with what the record says of the file: its size, checksum and source."""
     path = folder / download.name
     with only_process(path, "fetched"):
         if path.exists():

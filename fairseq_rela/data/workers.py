@@ -8,7 +8,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, Callable, Deque, Iterable, Iterator, List, TypeVar
+from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional, TypeVar
 
 from ..errors import InputError
 
@@ -18,14 +18,15 @@ _AHEAD = 4  # blocks for each process that wait to be worked on or collected
 
 
 @contextmanager
-def worker_pool(number: int, initialise: Callable[..., None], *arguments: Any) -> Iterator[Map]:
-    """A ``map`` over processes that have been initialised; with one, the work is done in this process.
+def worker_pool(number: int, initialise: Optional[Callable[..., None]] = None, *arguments: Any) -> Iterator[Map]:
+    """A ``map`` over processes, each initialised where asked for; with one, the work is done in this process.
 
     Raises:
         InputError: a process was killed, for want of memory most likely.
     """
     if number == 1:
-        initialise(*arguments)
+        if initialise is not None:
+            initialise(*arguments)
         yield lambda function, blocks: map(function, blocks)
         return
     with ProcessPoolExecutor(number, initializer=_initialise, initargs=(os.getpid(), initialise, arguments)) as pool:
@@ -70,7 +71,8 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def _initialise(parent: int, initialise: Callable[..., None], arguments: Any) -> None:
+def _initialise(parent: int, initialise: Optional[Callable[..., None]], arguments: Any) -> None:
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers to Ctrl-C
-    initialise(*arguments)
+    if initialise is not None:
+        initialise(*arguments)
