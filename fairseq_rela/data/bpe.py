@@ -139,25 +139,43 @@ class _Learner:
         merged = self.symbol("".join(self.spell(pair)))
         lost: DefaultDict[str, int] = defaultdict(int)
         gained: DefaultDict[str, int] = defaultdict(int)
-        for index in self.where.pop(pair):
-            parts = self.words[index].split(pair)
+        before: DefaultDict[str, int] = defaultdict(int)  # what was and is now at the left of the pair, how often
+        after: DefaultDict[str, int] = defaultdict(int)
+        words, frequencies, where = self.words, self.frequencies, self.where
+        for index in where.pop(pair):
+            parts = words[index].split(pair)
             if len(parts) == 1:  # lost the pair to an earlier merge, or was listed twice
                 continue
-            self.words[index] = merged.join(parts)
-            frequency = self.frequencies[index]
+            words[index] = merged.join(parts)
+            frequency = frequencies[index]
+            if len(parts) == 2:  # once in the word, as nearly always
+                left, right = parts
+                if left:
+                    before[left[-1]] += frequency
+                    where[left[-1] + merged].append(index)
+                if right:
+                    after[right[0]] += frequency
+                    where[merged + right[0]].append(index)
+                continue
             was = now = parts[0][-1:]  # the left neighbour before this merge and after it
             for part in parts[1:]:
                 if now:
                     lost[was + first] += frequency
                     gained[now + merged] += frequency
-                    self.where[now + merged].append(index)
+                    where[now + merged].append(index)
                 if part:
                     lost[second + part[0]] += frequency
                     gained[merged + part[0]] += frequency
-                    self.where[merged + part[0]].append(index)
+                    where[merged + part[0]].append(index)
                     was = now = part[-1]
                 else:
                     was, now = second, merged
+        for neighbour, frequency in before.items():
+            lost[neighbour + first] += frequency
+            gained[neighbour + merged] += frequency
+        for neighbour, frequency in after.items():
+            lost[second + neighbour] += frequency
+            gained[merged + neighbour] += frequency
         for other, frequency in gained.items():
             self.pairs[other] += frequency
         lost[pair] = self.pairs[pair]  # all of it, whatever overlaps were counted above

@@ -163,8 +163,9 @@ def prepare(
         if settings.truecase:
             _truecase(workers, settings, work)
         words = _learn_bpe(workers, settings, work)
-        known = _split_words(workers, settings, work, words)
-        with worker_pool(workers, _initialise_bpe, work, settings, known) as run:
+        segmenters = [load_segmenter(work, lang, settings) for lang in settings.languages]
+        _split_words(workers, settings, segmenters, words)
+        with worker_pool(workers, _initialise_bpe, segmenters, settings) as run:
             for split in corpus.files:
                 _apply_bpe(run, split, settings, work, record["splits"][split])
         _binarise(workers, settings, work, record["splits"])
@@ -251,7 +252,7 @@ def make_preprocessor(
     return Preprocessor(lang, tokeniser or settings.tokeniser, diacritics, moses)
 
 
-def load_segmenter(data: Path, lang: str, settings: Settings) -> Any:
+def load_segmenter(data: Path, lang: str, settings: Settings) -> bpe.Segmenter:
     """What splits words of one language of a data folder into the pieces its model knows."""
     return bpe.load_segmenter(data / "bpecodes", data / f"vocab.{lang}", settings.vocabulary_threshold)
 
@@ -440,24 +441,19 @@ def _count_pieces(counts: List[Tuple[str, int]]) -> "Counter[str]":
     return bpe.count_pieces(_worker["codes"], dict(counts))
 
 
-def _initialise_bpe(work: Path, settings: Settings, known: Sequence[Dict[str, str]]) -> None:
-    _worker["bpe"] = [load_segmenter(work, lang, settings) for lang in settings.languages]
-    for segmenter, words in zip(_worker["bpe"], known):
-        segmenter.know(words)
-    _worker["settings"] = settings
+def _initialise_bpe(segmenters: Sequence[bpe.Segmenter], settings: Settings) -> None:
+    _worker["bpe"], _worker["settings"] = segmenters, settings
 
 
 def _split_words(
-    workers: int, settings: Settings, work: Path, counts: Sequence["Counter[str]"]
-) -> List[Dict[str, str]]:
-    """The pieces of the frequent words of each language, split once for all processes."""
-    known = []
-    with worker_pool(workers, _initialise_bpe, work, settings, ()) as run:
-        for side, frequent in enumerate(counts):
+    workers: int, settings: Settings, segmenters: Sequence[bpe.Segmenter], counts: Sequence["Counter[str]"]
+) -> None:
+    """Tell the segmenters the pieces of the frequent words, which are so split once for all processes."""
+    with worker_pool(workers, _initialise_bpe, segmenters, settings) as run:
+        for side, (segmenter, frequent) in enumerate(zip(segmenters, counts)):
             words = [word for word, _ in frequent.most_common(bpe.MAX_CACHED)]
-            split = chain.from_iterable(run(partial(_split, side), blocks(words, 5 * _BLOCK)))
-            known.append(dict(zip(words, split)))
-    return known
+            pieces = chain.from_iterable(run(partial(_split, side), blocks(words, 5 * _BLOCK)))
+            segmenter.know(dict(zip(words, pieces)))
 
 
 def _split(side: int, words: List[str]) -> List[str]:
