@@ -1,0 +1,145 @@
+"""Numbers that the paper publishes (Zhang, Titov, Sennrich 2021, arXiv 2104.07012), to hold ours against.
+
+They are data, typed in from its Tables 1 to 6 and its text; nothing here is computed but the formulas of Table 4.
+"""
+
+from typing import Dict, NamedTuple, Optional, Tuple
+
+CITATION = "Zhang, Titov, Sennrich: Sparse Attention with Linear Units, EMNLP 2021, arXiv 2104.07012"
+ADDRESS = "https://arxiv.org/abs/2104.07012"
+ALL_SITES = ("encoder", "decoder", "cross")
+SIGNATURE = "BLEU+case.mixed+numrefs.1+smooth.exp+tok.13a+version.1.4.2"
+
+
+class Ablation(NamedTuple):
+    """A row of Table 1: WMT14 En-De.
+
+    Attributes:
+        row: its number.
+        model: its name in the paper.
+        attention: our name of it.
+        sites: where it is used; the other sites keep softmax.
+        bleu, tokenised_bleu: None where training failed.
+    """
+
+    row: int
+    model: str
+    attention: str
+    sites: Tuple[str, ...]
+    bleu: Optional[float]
+    tokenised_bleu: Optional[float]
+
+
+TABLE_1_TASK = "wmt14_en_de"
+TABLE_1 = (
+    Ablation(1, "softmax baseline", "softmax", ALL_SITES, 26.9, 27.59),
+    Ablation(2, "sparsemax", "sparsemax", ALL_SITES, 26.4, 27.02),
+    Ablation(3, "1.5-entmax", "entmax15", ALL_SITES, 26.7, 27.39),
+    Ablation(4, "ReLU alone", "relu", ALL_SITES, None, None),
+    Ablation(5, "ReLU + RMSNorm", "relu_rmsnorm", ALL_SITES, 26.0, 26.60),
+    Ablation(6, "ReLA-i", "rela_i", ALL_SITES, 26.5, 27.16),
+    Ablation(7, "ReLA-g", "rela_g", ALL_SITES, 26.6, 27.31),
+    Ablation(8, "ReLA-g with LayerNorm", "rela_g_layernorm", ALL_SITES, 26.6, 27.18),
+    Ablation(9, "ReLA-g with GeLU", "rela_g_gelu", ALL_SITES, 26.5, 27.14),
+    Ablation(10, "ReLA-g with Leaky ReLU", "rela_g_leaky_relu", ALL_SITES, 26.5, 27.13),
+    Ablation(11, "ReLA-g, encoder attention only", "rela_g", ("encoder",), 26.3, 27.00),
+    Ablation(12, "ReLA-g, decoder self-attention only", "rela_g", ("decoder",), 27.0, 27.70),
+    Ablation(13, "ReLA-g, cross-attention only", "rela_g", ("cross",), 27.0, 27.69),
+)
+
+NAMES = {row.attention: row.model for row in TABLE_1[:10]}
+NAMES["softmax"] = "softmax"
+COMPARED = ("softmax", "sparsemax", "entmax15", "rela_g")  # the rows of Tables 2, 3 and 5
+
+
+class Efficiency(NamedTuple):
+    """A row of Table 2: newstest2014 En-De, 3 runs averaged; speeds relative to softmax.
+
+    Attributes:
+        parameters: millions.
+        train: 500 steps of about 25K target tokens.
+        decode: one sentence at a time.
+        train_pytorch: the re-test of training in PyTorch.
+    """
+
+    parameters: float
+    train: float
+    decode: float
+    train_pytorch: float
+
+
+TABLE_2: Dict[str, Efficiency] = {
+    "softmax": Efficiency(72.31, 1.00, 1.00, 1.00),
+    "sparsemax": Efficiency(72.31, 0.26, 0.54, 0.87),
+    "entmax15": Efficiency(72.31, 0.27, 0.49, 0.90),
+    "rela_g": Efficiency(72.34, 0.93, 0.98, 0.95),
+}
+
+# sacreBLEU
+TABLE_3: Dict[str, Dict[str, float]] = {
+    "wmt14_en_fr": {"softmax": 37.2, "sparsemax": 37.3, "entmax15": 37.9, "rela_g": 37.9},
+    "wmt18_en_fi": {"softmax": 15.5, "sparsemax": 15.1, "entmax15": 15.5, "rela_g": 15.4},
+    "wmt18_zh_en": {"softmax": 21.1, "sparsemax": 19.2, "entmax15": 20.8, "rela_g": 20.8},
+    "wmt16_ro_en": {"softmax": 32.7, "sparsemax": 33.5, "entmax15": 33.2, "rela_g": 32.9},
+}
+TASK_NAMES = {
+    "wmt14_en_de": "WMT14 En-De",
+    "wmt14_en_fr": "WMT14 En-Fr",
+    "wmt18_en_fi": "WMT18 En-Fi",
+    "wmt18_zh_en": "WMT18 Zh-En",
+    "wmt16_ro_en": "WMT16 Ro-En",
+}
+
+TABLE_4_HEADS = 8
+TABLE_4_SIZE = 512
+
+
+def table_4_softmax(length: int, heads: int = TABLE_4_HEADS) -> int:
+    """FLOPs of softmax attention's own part (Table 4): :math:`3 H T^2 - H T`."""
+    return 3 * heads * length**2 - heads * length
+
+
+def table_4_rela_g(length: int, heads: int = TABLE_4_HEADS, size: int = TABLE_4_SIZE) -> int:
+    """FLOPs of ReLA-g's own part (Table 4): :math:`H T^2 + 10 T d + T`."""
+    return heads * length**2 + 10 * length * size + length
+
+
+class AlignmentErrors(NamedTuple):
+    """A row of Table 5: AER in percent, the mean over layers of the layer attention (AoL) or the best head (AoH)."""
+
+    normal_aol: float
+    normal_aoh: float
+    shifted_aol: float
+    shifted_aoh: float
+
+
+TABLE_5: Dict[str, AlignmentErrors] = {
+    "softmax": AlignmentErrors(75.95, 67.51, 79.38, 54.31),
+    "sparsemax": AlignmentErrors(78.17, 67.88, 82.32, 54.95),
+    "entmax15": AlignmentErrors(78.82, 67.69, 79.84, 58.98),
+    "rela_g": AlignmentErrors(64.46, 61.64, 59.24, 52.41),
+}
+
+# head diversity: (attention, tau) to site to value; tau is None where the weights are probabilities already
+TABLE_6: Dict[Tuple[str, Optional[str]], Dict[str, float]] = {
+    ("softmax", None): {"encoder": 0.56, "decoder": 0.31, "cross": 0.45},
+    ("entmax15", None): {"encoder": 0.84, "decoder": 0.39, "cross": 0.52},
+    ("rela_g", "1.0"): {"encoder": 1.26, "decoder": 0.81, "cross": 0.78},
+    ("rela_g", "0.5"): {"encoder": 0.97, "decoder": 0.65, "cross": 0.69},
+    ("rela_g", "0.25"): {"encoder": 0.92, "decoder": 0.65, "cross": 0.71},
+    ("rela_g", "0.1"): {"encoder": 0.92, "decoder": 0.66, "cross": 0.72},
+}
+
+# text of section 5.2
+PEAK_NULL_RATE_VARIANCE = 0.256  # over heads, at the layer where it is highest
+RANKING_TOP_10K_CORRECT = 0.95  # about, En-De
+RANKING_BOTTOM_10K_CORRECT = 0.01
+
+
+def find_row(attention: str, sites: Tuple[str, ...]) -> Optional[Ablation]:
+    """The row of Table 1 that a model is, or None; where softmax is used does not matter."""
+    wanted = frozenset(ALL_SITES if attention == "softmax" else sites)
+    for row in TABLE_1:
+        if row.attention == attention and frozenset(row.sites) == wanted:
+            return row
+    return None

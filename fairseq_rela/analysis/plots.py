@@ -1,0 +1,441 @@
+"""Drawings, to PNG or SVG: lines over layers, heat maps, bars. Only this module imports matplotlib, and only to draw.
+
+A model has one colour and one marker wherever it is drawn; line styles and hatches tell the rest, so that a figure
+can be read in grey. Legends stand above the panels. The same input gives the same bytes.
+"""
+
+import io
+import logging
+import unicodedata
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+class Style(NamedTuple):
+    """Of one model: colours that differ in lightness as well, markers that differ in shape."""
+
+    colour: str
+    marker: str
+
+
+_STYLES: Dict[str, Style] = {
+    "softmax": Style("#3d3d3d", "o"),
+    "rela_g": Style("#0072b2", "D"),
+    "sparsemax": Style("#e69f00", "s"),
+    "entmax15": Style("#009e73", "^"),
+    "rela_i": Style("#56b4e9", "v"),
+    "relu_rmsnorm": Style("#cc79a7", "P"),
+    "rela_g_layernorm": Style("#d55e00", "X"),
+    "rela_g_gelu": Style("#7a4fa3", "p"),
+    "rela_g_leaky_relu": Style("#8c6d1f", "h"),
+    "relu": Style("#999999", "*"),
+}
+GRID = "#dddddd"
+FUTURE = "#e9e9e9"
+_WIDTH = 9.6  # inches
+_RC = {
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#666666",
+    "axes.axisbelow": True,
+    "axes.prop_cycle": "cycler('color', ['#3d3d3d'])",
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 5.5,
+    "hatch.linewidth": 0.7,
+    "hatch.color": "#8a8a8a",
+    "svg.hashsalt": "fairseq_rela",
+    "svg.fonttype": "path",
+    "text.parse_math": False,  # a token may hold $
+    "text.usetex": False,
+    "axes.unicode_minus": True,
+}
+_FALLBACKS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Zen Hei", "Arial Unicode MS")
+
+
+def choose_styles(models: Sequence[Tuple[str, Optional[str]]]) -> Dict[str, Style]:
+    """Labels to styles: a variant of Table 1 has its own, and a second model of it takes the next that is free.
+
+    Args:
+        models: label and attention of each.
+    """
+    chosen: Dict[str, Style] = {}
+    for label, attention in models:
+        style = _STYLES.get(attention or "")
+        if style is not None and style not in chosen.values():
+            chosen[label] = style
+    free = [style for style in _STYLES.values() if style not in chosen.values()]
+    for label, _ in models:
+        if label not in chosen:
+            chosen[label] = free.pop(0) if free else list(_STYLES.values())[len(chosen) % len(_STYLES)]
+    return chosen
+
+
+class Line(NamedTuple):
+    """Values by layer, the first layer first; None leaves a gap."""
+
+    label: str
+    values: Sequence[Optional[float]]
+    dashed: bool = False
+
+
+class Panel(NamedTuple):
+    """Some lines; ``top`` of the y axis, chosen by the values where None."""
+
+    title: str
+    unit: str
+    lines: Sequence[Line]
+    top: Optional[float] = None
+
+
+class HeatMap(NamedTuple):
+    """One matrix.
+
+    Attributes:
+        weights: (T, S), queries by keys.
+        queries, keys: their names.
+        causal: whether a query may not attend to keys after it.
+    """
+
+    title: str
+    weights: numpy.ndarray
+    queries: Sequence[str]
+    keys: Sequence[str]
+    causal: bool = False
+
+
+class Bars(NamedTuple):
+    """Values by category, in the colour of a model."""
+
+    label: str
+    values: Sequence[float]
+    hatched: bool = False
+
+
+def draw_layer_lines(
+    rows: Sequence[Sequence[Panel]], styles: Dict[str, Style], solid: str = "", dashed: str = ""
+) -> "Figure":
+    """Panels side by side, rows of them one below the other; panels of a row share their y axis.
+
+    Args:
+        styles: of the labels.
+        solid, dashed: what the two kinds of lines mean, where there are both.
+    """
+    with _style():
+        figure, axes = _figure(len(rows), len(rows[0]), 2.35 * len(rows) + 0.55, sharey="row")
+        for row, panels in zip(axes, rows):
+            row[0].set_ylim(_limits(panels))
+            for place, (axis, panel) in enumerate(zip(row, panels)):
+                _draw_lines(axis, panel, styles)
+                axis.set_ylabel(panel.unit if place == 0 else "")
+        for axis in axes[-1]:
+            axis.set_xlabel("layer")
+        labels = list(dict.fromkeys(line.label for row in rows for panel in row for line in panel.lines))
+        handles = [_handle(styles[label], label) for label in labels]
+        if solid and dashed:
+            handles += [_handle(Style("#3d3d3d", ""), text, style) for text, style in ((solid, "-"), (dashed, "--"))]
+        _legend(figure, handles)
+        return figure
+
+
+def _draw_lines(axis: "Axes", panel: Panel, styles: Dict[str, Style]) -> None:
+    axis.set_title(panel.title)
+    axis.grid(axis="y", color=GRID, linewidth=0.7)
+    longest = max([len(line.values) for line in panel.lines] or [1])
+    for line in panel.lines:
+        style = styles[line.label]
+        axis.plot(
+            range(1, len(line.values) + 1),
+            [numpy.nan if value is None else value for value in line.values],
+            color=style.colour,
+            marker=style.marker,
+            linestyle="--" if line.dashed else "-",
+            markerfacecolor="white" if line.dashed else style.colour,
+            clip_on=False,
+            zorder=3,
+        )
+    step = 1 if longest <= 12 else -(-longest // 12)
+    axis.set_xticks(range(1, longest + 1, step))
+    axis.set_xlim(0.7, longest + 0.3)
+
+
+def _limits(panels: Sequence[Panel]) -> Tuple[float, float]:
+    """From 0, so that lines can be compared, to what is said, else a little above the highest value."""
+    values = [value for panel in panels for line in panel.lines for value in line.values if value is not None]
+    top = max([panel.top or 0.0 for panel in panels] or [0.0])
+    return 0.0, top or 1.08 * max(values, default=0.0) or 1.0
+
+
+def draw_heat_maps(maps: Sequence[HeatMap], source: str, target: str) -> "Figure":
+    """Two maps a row, each with its own colour bar: values are not limited to 0..1.
+
+    A weight of exactly 0 is white, a null query is hatched and its name marked with the empty set, a key in the future
+    is grey, a negative weight has a minus sign.
+
+    Args:
+        source, target: names of the axes, keys below and queries at the left.
+    """
+    with _style():
+        columns = min(2, len(maps))
+        rows = -(-len(maps) // columns)
+        tallest = max(len(one.queries) for one in maps)
+        height = rows * (0.205 * min(tallest, 60) + 1.75) + 0.3
+        figure, axes = _figure(rows, columns, height)
+        for axis, one in zip(axes.flat, maps):
+            _draw_heat_map(figure, axis, one, source, target)
+        for axis in list(axes.flat)[len(maps) :]:
+            axis.set_axis_off()
+        _legend(figure, [_null_handle()])
+        return figure
+
+
+def _draw_heat_map(figure: "Figure", axis: "Axes", one: HeatMap, source: str, target: str) -> None:
+    from matplotlib.patches import Rectangle
+
+    weights = numpy.asarray(one.weights, dtype=float)
+    queries, keys = weights.shape
+    future = (
+        numpy.triu(numpy.ones_like(weights, dtype=bool), 1) if one.causal else numpy.zeros_like(weights, dtype=bool)
+    )
+    nulls = ((weights == 0) | future).all(axis=1)
+    top = float(numpy.abs(weights[~future]).max()) if weights.size else 0.0
+    top = top or 1.0
+    shown = numpy.ma.masked_array(numpy.abs(weights), mask=(weights == 0) | future)
+    mesh = axis.pcolormesh(shown, cmap=_colours(), vmin=0, vmax=top, edgecolors="white", linewidth=0.3)
+    for row in range(queries):
+        if nulls[row]:
+            width = row + 1 if one.causal else keys
+            axis.add_patch(Rectangle((0, row), width, 1, facecolor="white", hatch="////", edgecolor="#8a8a8a", lw=0.4))
+        if one.causal and row + 1 < keys:
+            axis.add_patch(Rectangle((row + 1, row), keys - row - 1, 1, facecolor=FUTURE, edgecolor="none"))
+    for row, column in zip(*numpy.nonzero((weights < 0) & ~future)):
+        axis.text(column + 0.5, row + 0.5, "\u2212", ha="center", va="center", fontsize=6, color="#b34700")
+    axis.set_title(one.title)
+    axis.set_xlim(0, keys)
+    axis.set_ylim(queries, 0)
+    size = 7.5 if max(queries, keys) <= 24 else 5
+    axis.set_xticks(numpy.arange(keys) + 0.5)
+    axis.set_xticklabels(_drawable_names(one.keys), rotation=90, fontsize=size)
+    names = [f"{name} \u2205" if null else name for name, null in zip(_drawable_names(one.queries), nulls)]
+    axis.set_yticks(numpy.arange(queries) + 0.5)
+    axis.set_yticklabels(names, fontsize=size)
+    axis.tick_params(length=0)
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(True)
+    axis.set_xlabel(source)
+    axis.set_ylabel(target)
+    bar = figure.colorbar(mesh, ax=axis, fraction=0.05, pad=0.02)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(labelsize=7.5)
+    bar.set_label("weight" if (weights >= 0).all() else "absolute weight", fontsize=8)
+
+
+def draw_head_grid(panels: Sequence[Tuple[str, Sequence[Sequence[float]]]]) -> "Figure":
+    """Shares in percent of every head, a row a layer: for each panel its title and (layers, heads) shares."""
+    with _style():
+        layers = max(len(values) for _, values in panels)
+        figure, axes = _figure(1, len(panels), 0.34 * layers + 1.15)
+        mesh = None
+        for axis, (title, values) in zip(axes[0], panels):
+            heads = max(map(len, values))
+            grid = numpy.full((len(values), heads), numpy.nan)
+            for row, shares in enumerate(values):
+                grid[row, : len(shares)] = [100 * share for share in shares]
+            mesh = axis.pcolormesh(grid, cmap=_colours(), vmin=0, vmax=100, edgecolors="white", linewidth=1)
+            for (row, column), value in numpy.ndenumerate(grid):
+                if numpy.isfinite(value):
+                    colour = "white" if value > 55 else "black"
+                    text = f"{value:.0f}" if value == 0 or value >= 1 else "<1"
+                    axis.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=8, color=colour)
+            axis.set_title(title)
+            axis.set_xticks(numpy.arange(heads) + 0.5)
+            axis.set_xticklabels(range(1, heads + 1))
+            axis.set_yticks(numpy.arange(len(values)) + 0.5)
+            axis.set_yticklabels(range(1, len(values) + 1))
+            axis.set_ylim(len(values), 0)
+            axis.tick_params(length=0)
+            axis.set_xlabel("head")
+        axes[0][0].set_ylabel("layer")
+        bar = figure.colorbar(mesh, ax=list(axes[0]), fraction=0.03, pad=0.01)
+        bar.outline.set_visible(False)
+        bar.set_label("null rate (%)")
+        return figure
+
+
+def draw_bars(
+    categories: Sequence[str],
+    bars: Sequence[Bars],
+    styles: Dict[str, Style],
+    unit: str,
+    plain: str,
+    hatched: str,
+    chance: float = 0.5,
+) -> "Figure":
+    """Groups of bars with their values written beside them, and a line where chance is."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    with _style():
+        figure, axes = _figure(1, 1, 0.19 * len(bars) * len(categories) + 0.13 * len(categories) + 1.4)
+        axis = axes[0][0]
+        thickness = 0.82 / len(bars)
+        for place, one in enumerate(bars):
+            centres = numpy.arange(len(categories)) + (place - (len(bars) - 1) / 2) * thickness
+            colour = styles[one.label].colour
+            axis.barh(
+                centres,
+                one.values,
+                height=thickness * 0.9,
+                facecolor="white" if one.hatched else colour,
+                edgecolor=colour,
+                hatch="////" if one.hatched else None,
+            )
+            for centre, value in zip(centres, one.values):
+                axis.text(value + 0.008, centre, f"{value:.2f}", va="center", fontsize=7.5)
+        axis.axvline(chance, color="#666666", linewidth=1, linestyle=":", zorder=4)
+        axis.set_yticks(range(len(categories)))
+        axis.set_yticklabels([_drawable(category) for category in categories])
+        axis.set_ylim(len(categories) - 0.45, -0.55)
+        axis.set_xlim(0, 1.06)
+        axis.set_xticks([0, 0.25, 0.5, 0.75, 1])
+        axis.set_xlabel(unit)
+        axis.grid(axis="x", color=GRID, linewidth=0.7)
+        handles = [
+            Patch(facecolor=styles[label].colour, label=_drawable(label))
+            for label in dict.fromkeys(one.label for one in bars)
+        ]
+        handles += [
+            Patch(facecolor="#888888", edgecolor="#444444", label=plain),
+            Patch(facecolor="white", edgecolor="#444444", hatch="////", label=hatched),
+            Line2D([], [], color="#666666", linewidth=1, linestyle=":", label="chance"),
+        ]
+        _legend(figure, handles)
+        return figure
+
+
+def render(figure: "Figure", kind: str) -> bytes:
+    """The file of a figure: ``png`` or ``svg``, without date or version, so that it is the same each time."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    FigureCanvasAgg(figure)  # no window, no display
+    with _style():
+        if figure.get_layout_engine() is not None and figure.get_layout_engine().adjust_compatible is False:
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")  # laid out once for both kinds
+    metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
+    output = io.BytesIO()
+    with _style():
+        figure.savefig(output, format=kind, dpi=160, facecolor="white", metadata=metadata)
+    return _with_palette(output) if kind == "png" else output.getvalue()
+
+
+def _with_palette(png: io.BytesIO) -> bytes:
+    """The same picture in 256 colours, a third of the bytes."""
+    from PIL import Image
+
+    output = io.BytesIO()
+    with Image.open(png) as image:
+        image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(output, "png", optimize=True)
+    return output.getvalue()
+
+
+def visible(text: str) -> str:
+    """Text with characters that cannot be seen, such as line breaks and U+2028, written as escapes."""
+    return "".join(
+        character if not unicodedata.category(character).startswith(("C", "Zl", "Zp")) else f"\\u{ord(character):04x}"
+        for character in text
+    )
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    # fairseq's Hydra may have set the root logger to DEBUG, and these two tell of every font and chunk
+    for name in ("matplotlib", "PIL"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise InputError("figures need matplotlib; install it: pip install matplotlib") from error
+    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **_RC, "font.family": list(_families())}):
+        yield
+
+
+@lru_cache(maxsize=1)
+def _families() -> Tuple[str, ...]:
+    """DejaVu Sans, which comes with matplotlib, then what this machine has for scripts that it lacks."""
+    from matplotlib import font_manager
+
+    installed = {font.name for font in font_manager.fontManager.ttflist}
+    return ("DejaVu Sans", *(name for name in _FALLBACKS if name in installed))
+
+
+@lru_cache(maxsize=1)
+def _characters() -> FrozenSet[int]:
+    from matplotlib import font_manager
+
+    known: set = set()
+    for family in _families():
+        known.update(font_manager.get_font(font_manager.findfont(family)).get_charmap())
+    return frozenset(known)
+
+
+def _drawable(text: str, instead: str = "?") -> str:
+    """What the fonts can draw, else ``instead``; a leading underscore would hide a legend's entry."""
+    text = visible(text)
+    if not all(ord(character) in _characters() for character in text):
+        return instead
+    text = text if len(text) <= 24 else text[:23] + "\u2026"
+    return f" {text}" if text.startswith("_") else text
+
+
+def _drawable_names(pieces: Sequence[str]) -> List[str]:
+    """Pieces of a sentence; one in a script that no font has is named by its position."""
+    return [_drawable(piece, f"[{number}]") for number, piece in enumerate(pieces, 1)]
+
+
+def _figure(rows: int, columns: int, height: float, **options: Any) -> Tuple["Figure", numpy.ndarray]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def _handle(style: Style, label: str, line: str = "-") -> Any:
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color=style.colour, marker=style.marker, linestyle=line, label=_drawable(label))
+
+
+def _null_handle() -> Any:
+    from matplotlib.patches import Patch
+
+    return Patch(
+        facecolor="white", edgecolor="#8a8a8a", hatch="////", label="null query (\u2205): all weights exactly 0"
+    )
+
+
+def _legend(figure: "Figure", handles: Sequence[Any]) -> None:
+    figure.legend(handles=list(handles), loc="outside upper left", ncols=min(len(handles), 5), handlelength=2.6)
+
+
+def _colours() -> Any:
+    """From light to dark in one hue; the lightest is not white, which is kept for 0."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    stops = ["#dbe9f6", "#6baed6", "#08519c", "#041f45"]
+    return LinearSegmentedColormap.from_list("rela", stops).with_extremes(bad="white")

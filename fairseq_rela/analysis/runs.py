@@ -1,0 +1,430 @@
+"""Run folders as the report reads them: what each holds, and which of them were measured on the same test set."""
+
+import math
+from contextlib import contextmanager
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy
+
+from ..data.lines import read_json
+from ..errors import InputError
+from ..variants import SITES
+from .paper import TASK_NAMES, Ablation, find_row
+
+FORMAT = 1
+FILES = ("score", "train", "translate", "attention", "analysis", "examples", "rank", "benchmark")
+_WITH_FORMAT = ("analysis", "examples", "rank")
+_MADE_BY = {
+    "analysis": "rela analyze",
+    "examples": "rela analyze",
+    "rank": "rela rank --damage",
+    "attention": "rela attention",
+}
+
+
+class Layer(NamedTuple):
+    """One attention module; rates are shares, from 0 to 1, and None where they were not measured.
+
+    Attributes:
+        null_rate_variance: over the heads.
+        shuffled: null rate and its variance over the heads, where each source has the target of another.
+        diversity: temperature to nats.
+    """
+
+    variant: str
+    sparsity: float
+    null_rate: float
+    null_rate_by_head: Sequence[float]
+    null_rate_variance: Optional[float] = None
+    shuffled: Optional[Tuple[float, float]] = None
+    diversity: Dict[str, float] = {}
+
+
+class Example(NamedTuple):
+    """A sentence with all of its weights: ``weights[site][layer]`` is (H, T, S)."""
+
+    number: int
+    source: List[str]
+    target: List[str]
+    weights: Dict[str, List[numpy.ndarray]]
+
+    def sides(self, site: str) -> Tuple[List[str], List[str]]:
+        """Pieces of the queries and of the keys."""
+        return (
+            self.source if site == "encoder" else self.target,
+            self.target if site == "decoder" else self.source,
+        )
+
+
+class Run(NamedTuple):
+    """What one folder holds.
+
+    Attributes:
+        label: its name, unique in its group.
+        attention, attention_sites: what it computes, where; None where the folder does not say.
+        task: of ``configs/``, None where the folder does not say.
+        layers: site to its layers, the first one first.
+        files: name without ``.json`` to content.
+    """
+
+    folder: Path
+    label: str
+    attention: Optional[str]
+    attention_sites: Tuple[str, ...]
+    task: Optional[str]
+    languages: Tuple[str, ...]
+    subset: Optional[str]
+    layers: Dict[str, List[Layer]]
+    examples: List[Example]
+    files: Dict[str, Any]
+
+    @property
+    def parameters(self) -> Optional[int]:
+        return self.files.get("analysis", self.files.get("attention", {})).get("parameters")
+
+    @property
+    def overrides(self) -> List[str]:
+        """Settings that differ from those of ``configs/``, which are the published ones."""
+        return list(self.files.get("train", {}).get("overrides", []))
+
+    @property
+    def row(self) -> Optional[Ablation]:
+        """Of Table 1."""
+        return find_row(self.attention, self.attention_sites) if self.attention else None
+
+    @property
+    def alignment(self) -> Optional[Dict[str, Any]]:
+        return self.files.get("analysis", {}).get("alignment")
+
+    @property
+    def null_possible(self) -> bool:
+        """Whether any of its queries attends to nothing."""
+        return any(layer.null_rate > 0 for layers in self.layers.values() for layer in layers)
+
+
+class Group(NamedTuple):
+    """Runs measured on the same test set, which may be compared with each other."""
+
+    task: Optional[str]
+    subset: Optional[str]
+    sentences: Optional[int]
+    languages: Tuple[str, ...]
+    runs: List[Run]
+
+    @property
+    def title(self) -> str:
+        name = TASK_NAMES.get(self.task or "", self.task)
+        pair = "-".join(self.languages) or "unknown languages"
+        parts = [name or f"{pair} (task not recorded)", f"subset {self.subset}" if self.subset else ""]
+        return ", ".join(part for part in (*parts, f"{self.sentences:,} sentences" if self.sentences else "") if part)
+
+    @property
+    def key(self) -> str:
+        """For the names of files."""
+        text = "-".join(part for part in (self.task or "-".join(self.languages), self.subset) if part) or "runs"
+        return "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in text)
+
+
+def load_runs(folders: Sequence[Path]) -> List[Run]:
+    """
+    Raises:
+        InputError: no folder, one that is not there, holds nothing or is given twice, or a file that cannot be used.
+    """
+    if not folders:
+        raise InputError("no run given; give one or more folders, such as experiments/TASK/ATTENTION")
+    seen: Dict[Path, Path] = {}
+    for folder in folders:
+        if folder.resolve() in seen:
+            raise InputError(f"{folder} is given twice")
+        seen[folder.resolve()] = folder
+    return [_load_run(folder) for folder in folders]
+
+
+def _with_unique_labels(runs: List[Run]) -> List[Run]:
+    """Labels alone where they differ, else with as much of the folder's path as it takes."""
+    labels = [run.label for run in runs]
+    for depth in (1, 2, 3, 64):
+        repeated = {label for label in labels if labels.count(label) > 1}
+        if not repeated:
+            break
+        parts = ["/".join(run.folder.resolve().parts[-depth:]) for run in runs]
+        labels = [
+            f"{run.label} ({part})" if run.label in repeated or label in repeated else label
+            for run, label, part in zip(runs, labels, parts)
+        ]
+    return [run._replace(label=label) for run, label in zip(runs, labels)]
+
+
+def _load_run(folder: Path) -> Run:
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such run folder; give a folder such as experiments/TASK/ATTENTION")
+    files = {name: _read(folder / f"{name}.json") for name in FILES if (folder / f"{name}.json").is_file()}
+    if not any(name in files for name in ("score", "attention", "analysis", "rank", "train")):
+        raise InputError(
+            f"{folder}: nothing to report, neither score.json nor analysis.json; "
+            "make them by `rela reproduce` and `rela analyze`"
+        )
+    for name in _WITH_FORMAT:
+        if name in files and files[name].get("format") != FORMAT:
+            raise InputError(
+                f"{folder / name}.json: format {files[name].get('format')!r}, this version reads {FORMAT}; "
+                f"make it again by `{_MADE_BY[name]}`"
+            )
+    _refuse_other_checkpoints(folder, files)
+    layers, examples = _layers(folder, files), _examples(folder, files)
+    with _readable(folder / "score.json", "rela score"):
+        _check_score(files.get("score"))
+    with _readable(folder / "rank.json", _MADE_BY["rank"]):
+        _check_rank(files.get("rank"))
+    with _readable(folder / "analysis.json", _MADE_BY["analysis"]):
+        _check_wake(files.get("analysis", {}))
+        _check_alignment(files.get("analysis", {}).get("alignment"))
+    attention, sites = _attention(folder, files, layers)
+    analysis = files.get("analysis", {})
+    label = analysis.get("label") or (attention and _label(attention, sites)) or folder.name
+    return Run(
+        folder=folder,
+        label=_writable(label),
+        attention=attention,
+        attention_sites=sites,
+        task=files.get("train", {}).get("task"),
+        languages=tuple(map(str, analysis.get("languages", ()))),
+        subset=analysis.get("subset")
+        or files.get("attention", {}).get("subset")
+        or ("test" if "score" in files else None),
+        layers=layers,
+        examples=examples,
+        files=files,
+    )
+
+
+def _label(attention: str, sites: Sequence[str]) -> str:
+    return attention if len(sites) == len(SITES) else f"{attention} ({','.join(sites)})"
+
+
+def _read(path: Path) -> Dict[str, Any]:
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: not a record of this package, which is a JSON object; make it again")
+    return content
+
+
+@contextmanager
+def _readable(path: Path, command: str) -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise InputError(f"{path}: not as `{command}` writes it ({reason}); make it again") from error
+
+
+def _refuse_other_checkpoints(folder: Path, files: Dict[str, Any]) -> None:
+    """Scores and analyses of one folder are of one checkpoint."""
+    keys = {"translate": "checkpoint", "attention": "sha256", "analysis": "sha256"}
+    found = {name: files[name][key] for name, key in keys.items() if files.get(name, {}).get(key)}
+    if len(set(found.values())) > 1:
+        *others, last = found
+        odd = last if found[last] != found[others[0]] else others[-1]
+        raise InputError(
+            f"{folder / odd}.json is of another checkpoint than {others[0]}.json beside it; make both of the same one"
+        )
+
+
+def _attention(
+    folder: Path, files: Dict[str, Any], layers: Dict[str, List[Layer]]
+) -> Tuple[Optional[str], Tuple[str, ...]]:
+    trained, analysis = files.get("train", {}).get("attention"), files.get("analysis", {})
+    analysed = analysis.get("attention")
+    if trained and analysed and trained != analysed:
+        raise InputError(
+            f"{folder}: train.json says attention {trained}, analysis.json {analysed}; are they of one run?"
+        )
+    name = trained or analysed
+    if name is None:
+        others = {layer.variant for entries in layers.values() for layer in entries} - {"softmax"}
+        name = "/".join(sorted(others)) or ("softmax" if layers else None)
+    if analysis.get("attention_sites"):
+        return name, tuple(map(str, analysis["attention_sites"]))
+    given = [
+        text.split("=", 1)[1] for text in files.get("train", {}).get("overrides", []) if "attention_sites=" in text
+    ]
+    if layers and name != "softmax":
+        return name, tuple(site for site, entries in layers.items() if any(e.variant != "softmax" for e in entries))
+    return name, tuple(given[-1].strip("'\"[]").replace(" ", "").split(",")) if given else SITES
+
+
+def _layers(folder: Path, files: Dict[str, Any]) -> Dict[str, List[Layer]]:
+    """From analysis.json; sparsity and null rates also from attention.json, which has no more."""
+    if "analysis" in files:
+        with _readable(folder / "analysis.json", _MADE_BY["analysis"]):
+            return _analysed_layers(files["analysis"])
+    if "attention" in files:
+        with _readable(folder / "attention.json", _MADE_BY["attention"]):
+            return {
+                site: [
+                    Layer(
+                        "/".join(entry["variants"]),
+                        _rate(layer["sparsity"]),
+                        _rate(layer["null_rate"]),
+                        [_rate(rate) for rate in layer["null_rate_by_head"]],
+                    )
+                    for layer in entry["layers"].values()
+                ]
+                for site, entry in files["attention"]["sites"].items()
+            }
+    return {}
+
+
+def _analysed_layers(analysis: Dict[str, Any]) -> Dict[str, List[Layer]]:
+    sites: Dict[str, List[Layer]] = {}
+    for site in (site for site in SITES if site in analysis["sites"]):
+        shuffled = analysis["shuffled"]["sites"][site]["layers"]
+        layers = analysis["sites"][site]["layers"]
+        if len(shuffled) != len(layers):
+            raise ValueError(f"{len(shuffled)} layers with shuffled targets, {len(layers)} without")
+        sites[site] = [
+            Layer(
+                variant=str(layer["variant"]),
+                sparsity=_rate(layer["sparsity"]),
+                null_rate=_rate(layer["null_rate"]),
+                null_rate_by_head=[_rate(rate) for rate in layer["null_rate_by_head"]],
+                null_rate_variance=_number(layer["null_rate_variance"]),
+                shuffled=(_rate(other["null_rate"]), _number(other["null_rate_variance"])),
+                diversity={str(tau): _number(value) for tau, value in layer["diversity"].items()},
+            )
+            for layer, other in zip(layers, shuffled)
+        ]
+    return sites
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is not a number")
+    return float(value)
+
+
+def _rate(value: Any) -> float:
+    if not 0 <= _number(value) <= 1:
+        raise ValueError(f"{value!r} is not a share from 0 to 1")
+    return float(value)
+
+
+def _examples(folder: Path, files: Dict[str, Any]) -> List[Example]:
+    if "examples" not in files:
+        return []
+    with _readable(folder / "examples.json", _MADE_BY["examples"]):
+        return [_example(sentence) for sentence in files["examples"]["sentences"]]
+
+
+def _writable(piece: Any) -> str:
+    """JSON can hold half of a surrogate pair, UTF-8 cannot."""
+    return str(piece).encode("utf-8", "replace").decode()
+
+
+def _example(sentence: Dict[str, Any]) -> Example:
+    example = Example(
+        int(sentence["id"]),
+        list(map(_writable, sentence["source"])),
+        list(map(_writable, sentence["target"])),
+        {
+            site: [numpy.asarray(layer, dtype=numpy.float64) for layer in sentence["weights"][site]]
+            for site in SITES
+            if site in sentence["weights"]
+        },
+    )
+    for site, layers in example.weights.items():
+        shape = tuple(map(len, example.sides(site)))
+        for layer in layers:
+            if layer.ndim != 3 or not len(layer) or layer.shape[1:] != shape:
+                raise ValueError(f"weights {layer.shape} of site {site} are not of {shape[0]} by {shape[1]} pieces")
+            if not numpy.isfinite(layer).all():
+                raise ValueError(f"weights of site {site} that are not finite")
+    return example
+
+
+def _check_score(score: Optional[Dict[str, Any]]) -> None:
+    if score is not None:
+        for one in (score, *score.get("subsets", {}).values()):
+            _number(one["bleu"])
+            _number(one.get("tokenised_bleu", 0))
+            one["signature"]
+
+
+def _check_rank(rank: Optional[Dict[str, Any]]) -> None:
+    if rank is not None:
+        int(rank["pairs"])
+        for areas in rank["kinds"].values():
+            _rate(areas["null_rate_auc"])
+            _rate(areas["logprob_auc"])
+
+
+def _check_wake(analysis: Dict[str, Any]) -> None:
+    for heads in analysis.get("wake", {}).values():
+        for head in heads:
+            int(head["layer"]), int(head["head"]), _rate(head["null_rate"])
+            for word in head["words"]:
+                str(word["word"]), int(word["count"]), _rate(word["share"])
+            for share in head["tags"].values():
+                _rate(share)
+
+
+def _check_alignment(alignment: Optional[Dict[str, Any]]) -> None:
+    if alignment is not None:
+        for kind in ("normal", "shifted"):
+            _rate(alignment[kind]["aol"]), _rate(alignment[kind]["aoh"]), _rate(alignment[kind]["best"]["aer"])
+            for layer in alignment[kind]["layers"]:
+                _rate(layer["layer_attention"]["aer"])
+                _rate(layer["heads"][layer["best_head"]]["aer"])
+
+
+def group_runs(runs: Sequence[Run]) -> List[Group]:
+    """Runs by task, languages and subset, in the order in which they are given.
+
+    Raises:
+        InputError: two runs of the same task whose test sets differ.
+    """
+    groups: Dict[Tuple[Any, ...], List[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.task, run.task is None and run.languages, run.subset), []).append(run)
+    for members in groups.values():
+        for first, other in combinations(members, 2):
+            _refuse_other_data(first, other)
+    return [
+        Group(
+            members[0].task,
+            members[0].subset,
+            next((n for n in map(_sentences, members) if n), None),
+            next((run.languages for run in members if run.languages), ()),
+            _with_unique_labels(members),
+        )
+        for members in groups.values()
+    ]
+
+
+def _sentences(run: Run) -> Optional[int]:
+    for name in ("analysis", "score"):
+        if run.files.get(name, {}).get("sentences"):
+            return int(run.files[name]["sentences"])
+    return None
+
+
+def _refuse_other_data(first: Run, other: Run) -> None:
+    what = None
+    for name in ("analysis", "score"):
+        numbers = [run.files.get(name, {}).get("sentences") for run in (first, other)]
+        if None not in numbers and numbers[0] != numbers[1]:
+            what = f"{numbers[0]} and {numbers[1]} sentences in {name}.json"
+    for name in ("train", "analysis"):
+        sums = [run.files.get(name, {}).get("data") for run in (first, other)]
+        if not all(isinstance(some, dict) for some in sums):
+            continue
+        tests = [key for key in sums[0] if name == "analysis" or key.startswith("raw/test.")]
+        differing = [key for key in tests if key in sums[1] and sums[0][key] != sums[1][key]]
+        what = f"other checksums of {differing[0]} in {name}.json" if differing else what
+    if what:
+        raise InputError(
+            f"{first.folder} and {other.folder} are of different data ({what}), so they cannot be compared; "
+            "report them on pages of their own"
+        )

@@ -1,0 +1,397 @@
+"""The page: numbers of the runs and of the paper, nothing in the data can break it, what lacks is named."""
+
+import base64
+import csv
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+
+import numpy
+import pytest
+from conftest import SHARED
+
+pytest.importorskip("matplotlib")
+
+from fairseq_rela.analysis import paper, report
+from fairseq_rela.analysis.runs import group_runs, load_runs
+from fairseq_rela.errors import InputError
+
+SITES = ("encoder", "decoder", "cross")
+HOSTILE = ["</script><script>alert(1)</script>", '"onmouseover=alert(1) x="', "a\u2028b", "<!--", "&amp;", "'", "</s>"]
+SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+VOID = {"br", "img", "input", "meta"}
+
+
+def analysis(attention, seed=1, sentences=40, gold=True):
+    """What `rela analyze` writes, with made-up numbers."""
+    rng = numpy.random.default_rng(seed)
+
+    def number():
+        return float(rng.random())
+
+    def alignment():
+        layers = [
+            {
+                "layer_attention": {"aer": number(), "precision": number(), "recall": number()},
+                "heads": [{"aer": number()}, {"aer": number()}],
+                "best_head": 1,
+            }
+            for _ in range(2)
+        ]
+        return {"layers": layers, "aol": number(), "aoh": number(), "best": {"layer": 1, "head": 1, "aer": number()}}
+
+    taus = ("1.0",) if attention == "softmax" else ("1.0", "0.5", "0.25", "0.1")
+    null = 0.0 if attention == "softmax" else 1.0
+    sites, shuffled, wake = {}, {}, {}
+    for site in SITES:
+        sites[site] = {
+            "layers": [
+                {
+                    **{"name": f"{site}.{i}", "variant": attention, "heads": 2, "sparsity": null * number()},
+                    **{"null_rate": null * number(), "null_rate_by_head": [null * number(), null * number()]},
+                    **{"null_rate_variance": null * number() / 4, "diversity": {tau: number() for tau in taus}},
+                }
+                for i in range(2)
+            ]
+        }
+        shuffled[site] = {"layers": [{"null_rate": null * number(), "null_rate_variance": 0.1} for _ in range(2)]}
+        wake[site] = [
+            {
+                **{"layer": 0, "head": 1, "null_rate": null * 0.5, "tags": {"<b>NOUN": 0.25}},
+                "words": [{"word": word, "count": 5, "share": 0.75} for word in HOSTILE],
+            }
+        ]
+    return {
+        **{"format": 1, "label": attention, "sha256": "5" * 64, "subset": "test", "sentences": sentences},
+        **{"parameters": 1234567, "attention": attention, "attention_sites": list(SITES), "languages": ["en", "de"]},
+        **{"sites": sites, "shuffled": {"seed": 1, "sites": shuffled}, "wake": wake},
+        "alignment": {"gold": "g", "sentences": sentences, "normal": alignment(), "shifted": alignment()}
+        if gold
+        else None,
+    }
+
+
+def examples(attention, seed=2):
+    rng = numpy.random.default_rng(seed)
+    weights = rng.random((3, 2, 2, len(HOSTILE), len(HOSTILE)))
+    weights[rng.random(weights.shape) < 0.4] = 0
+    weights[2, 0, 1, 3] = 0
+    sentence = {"id": 7, "source": HOSTILE, "target": HOSTILE, "weights": dict(zip(SITES, weights.tolist()))}
+    return {"format": 1, "label": attention, "sentences": [sentence]}
+
+
+def make_run(folder, attention, task="multi30k_en_de", **files):
+    kinds = {kind: {"null_rate_auc": 0.625, "logprob_auc": 0.875} for kind in ("shuffled", "copied")}
+    content = {
+        "score": {"bleu": 31.726, "signature": SIGNATURE, "tokenised_bleu": 31.824, "sentences": 40},
+        "train": {"task": task, "attention": attention, "overrides": [], "data": {"raw/test.de": "1"}, "updates": 99},
+        "analysis": analysis(attention),
+        "examples": examples(attention),
+        "rank": {"format": 1, "label": attention, "pairs": 40, "kinds": kinds},
+        **files,
+    }
+    folder.mkdir(parents=True)
+    for name, value in content.items():
+        if value is not None:
+            (folder / f"{name}.json").write_text(json.dumps(value))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """Two runs of one task and their page."""
+    root = tmp_path_factory.mktemp("runs")
+    runs = [make_run(root / name, name) for name in ("softmax", "rela_g")]
+    report.write_report(runs, root / "out" / "report.html")
+    return root / "out" / "report.html"
+
+
+class Parser(HTMLParser):
+    """Tags that do not close in their order, addresses, and the text."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.wrong, self.addresses, self.handlers, self.text, self.scripts = [], [], [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.handlers += [name for name, _ in attrs if name.startswith("on") or name == "style"]
+        self.addresses += [(tag, name, value) for name, value in attrs if name in ("src", "href", "action")]
+        if tag == "script":
+            self.scripts.append(dict(attrs))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(tag)
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def parse(path):
+    parser = Parser()
+    parser.feed(path.read_text(encoding="utf-8"))
+    parser.close()
+    return parser
+
+
+def numbers(page, part):
+    (path,) = (page.parent / "report_figures").glob(f"*{part}*.json")
+    return json.loads(path.read_text(encoding="utf-8"))["rows"]
+
+
+def test_the_page_stands_alone(page):
+    parser = parse(page)
+    assert not parser.wrong and not parser.open
+    for tag, name, value in parser.addresses:
+        folder = value.startswith("report_figures/") and (page.parent / value).is_file()
+        assert value.startswith(("data:image/", "#")) or value == paper.ADDRESS or folder, (tag, name, value[:80])
+    outside = re.sub(r"http://www\.w3\.org/2000/svg", "", page.read_text(encoding="utf-8"))
+    assert re.findall(r"https?://[^\"']+", outside) == [paper.ADDRESS]
+
+
+def test_hostile_tokens_are_text(page):
+    parser = parse(page)
+    assert not parser.handlers
+    assert parser.scripts == [{"id": "examples", "type": "application/json"}, {}]
+    content = page.read_text(encoding="utf-8")
+    assert "alert(1)</script>" not in content and "\u2028" not in content and "<b>NOUN" not in content
+    assert "</script><script>alert(1)</script>" in "".join(parser.text)  # among the words that wake a head
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', content).group(1)
+    assert policy.startswith("default-src &#x27;none&#x27;; img-src data:;") and "unsafe" not in policy
+
+
+def test_the_view_has_the_weights(page):
+    content = re.search(r'<script id="examples" [^>]*>(.*?)</script>', page.read_text(encoding="utf-8")).group(1)
+    runs = json.loads(content)
+    assert [run["name"] for run in runs] == ["softmax", "rela_g"]
+    (sentence,) = runs[1]["sentences"]
+    assert sentence["source"][0] == HOSTILE[0] and sentence["source"][2] == "a\\u2028b"
+    expected = examples("rela_g")["sentences"][0]["weights"]
+    for site in SITES:
+        for layer, wanted in zip(sentence["weights"][site], expected[site]):
+            wanted = numpy.array(wanted)
+            weights = numpy.frombuffer(base64.b64decode(layer["data"]), dtype="<f2").reshape(wanted.shape)
+            assert layer["heads"] == 2 and numpy.array_equal(weights == 0, wanted == 0)
+            assert numpy.allclose(weights, wanted, rtol=1e-3)
+
+
+def test_sixteen_bits_make_no_zero_and_no_infinity():
+    from fairseq_rela.analysis.runs import Example
+
+    weights = numpy.array([[[1e-12, 0.0, -1e-12, 1e9]]])
+    packed = report._packed(Example(0, ["a"] * 4, ["b"], {"cross": [weights]}))
+    data = numpy.frombuffer(base64.b64decode(packed["weights"]["cross"][0]["data"]), dtype="<f2")
+    assert (numpy.sign(data) == [1, 0, -1, 1]).all() and numpy.isfinite(data).all()
+
+
+def test_every_figure_has_the_numbers_that_went_in(page):
+    made = {name: analysis(name) for name in ("softmax", "rela_g")}
+    layers = {(n, s, i + 1): x for n in made for s in SITES for i, x in enumerate(made[n]["sites"][s]["layers"])}
+    rows = numbers(page, "figure-3")
+    assert {(r["run"], r["site"], r["layer"]): r["sparsity"] for r in rows} == {
+        key: layer["sparsity"] for key, layer in layers.items()
+    }
+    rows = numbers(page, "figure-5")
+    assert {(r["run"], r["site"], r["layer"], r["tau"]): r["diversity"] for r in rows} == {
+        (*key, tau): value for key, layer in layers.items() for tau, value in layer["diversity"].items()
+    }
+    for row in numbers(page, "figure-6"):
+        layer = layers[row["run"], row["site"], row["layer"]]
+        if row["targets"] == "shuffled":
+            layer = made[row["run"]]["shuffled"]["sites"][row["site"]]["layers"][row["layer"] - 1]
+        assert row["null_rate"] == layer["null_rate"] and row["null_rate_variance"] == layer["null_rate_variance"]
+    for row in numbers(page, "figure-4"):
+        layer = made[row["run"]]["alignment"][row["rows"]]["layers"][row["layer"] - 1]
+        best = layer["heads"][layer["best_head"]]["aer"]
+        assert row["aer"] == (best if row["weights"] == "best head" else layer["layer_attention"]["aer"])
+    for row in numbers(page, "null-rate-by-head"):
+        assert row["null_rate"] == layers["rela_g", row["site"], row["layer"]]["null_rate_by_head"][row["head"] - 1]
+    assert {(r["kind"], r["score"]): r["auc"] for r in numbers(page, "ranking") if r["run"] == "rela_g"} == {
+        (kind, score): auc
+        for kind in ("shuffled", "copied")
+        for score, auc in (("null rate", 0.625), ("log-probability", 0.875))
+    }
+
+
+def test_heat_maps_have_the_weights(page):
+    weights = {site: numpy.array(w) for site, w in examples("rela_g")["sentences"][0]["weights"].items()}
+    rows = numbers(page, "2-rela_g-figures-7-10-cross") + numbers(page, "2-rela_g-figures-7-10-self")
+    assert {row["site"] for row in rows} == set(SITES)
+    for row in rows:
+        layer = weights[row["site"]][row["layer"] - 1]
+        head = layer.mean(axis=0) if row["head"] == "mean" else layer[row["head"] - 1]
+        assert row["weight"] == head[row["query"] - 1, row["key"] - 1]
+        assert row["site"] != "decoder" or row["key"] <= row["query"]
+
+
+def test_every_figure_is_there_in_four_kinds(page):
+    folder = page.parent / "report_figures"
+    stems = {path.stem for path in folder.glob("*.png")}
+    assert len(stems) >= 9
+    for stem in stems:
+        rows = json.loads((folder / f"{stem}.json").read_text(encoding="utf-8"))["rows"]
+        with open(folder / f"{stem}.csv", encoding="utf-8", newline="") as file:
+            table = list(csv.DictReader(file))
+        assert [{k: "" if v is None else str(v) for k, v in row.items()} for row in rows] == table
+        assert (folder / f"{stem}.svg").is_file()
+
+
+def test_the_tables_have_ours_beside_the_paper_s(page):
+    text = " ".join("".join(parse(page).text).split())
+    assert "another task, measured: multi30k_en_de, subset test, 40 sentences" in text
+    assert "31.73 (31.82)" in text and SIGNATURE in text and "1,234,567" in text
+    aol = analysis("rela_g")["alignment"]["normal"]["aol"]
+    assert f"ReLA-g64.46{100 * aol:.2f}" in text.replace(" ", "")
+    assert "Figure 2: decoding speed-up by source length Not measured yet" in text.replace("lengthNot", "length Not")
+
+
+def test_the_paper_s_numbers_are_those_of_the_fidelity_notes():
+    path = SHARED / "FIDELITY.md"
+    if not path.is_file():
+        pytest.skip("no FIDELITY.md")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+
+    def first(*cells):
+        return next(row for row in rows if row[: len(cells)] == list(cells))
+
+    for row in paper.TABLE_1:
+        bleu = "training failed" if row.bleu is None else f"{row.bleu:.1f} ({row.tokenised_bleu:.2f})"
+        assert first(str(row.row))[2] == bleu
+    names = {"softmax": "softmax", "sparsemax": "sparsemax", "entmax15": "1.5-entmax", "rela_g": "ReLA-g"}
+    for key, name in names.items():
+        two, three, five = paper.TABLE_2[key], [f"{scores[key]:.1f}" for scores in paper.TABLE_3.values()], []
+        assert [name, *three] in rows
+        speeds = [f"{two.parameters:.2f}M", *(f"{value:.2f}x" for value in two[1:])]
+        assert [name, *speeds] in rows
+        five = [f"{value:.2f}" for value in paper.TABLE_5[key]]
+        assert [name, *five] in rows
+    for (key, tau), sites in paper.TABLE_6.items():
+        name = names[key] + (f" tau={float(tau):.2f}" if tau else "")
+        assert [name, *(f"{sites[site]:.2f}" for site in SITES)] in rows
+    text = "\n".join(lines)
+    assert "239K v 592K at T=100; 23.99M v 13.12M at T=1000" in text
+    assert [round(f(100) / 1e3) for f in (paper.table_4_softmax, paper.table_4_rela_g)] == [239, 592]
+    assert [round(f(1000) / 1e6, 2) for f in (paper.table_4_softmax, paper.table_4_rela_g)] == [23.99, 13.12]
+    assert str(paper.PEAK_NULL_RATE_VARIANCE) in text and paper.SIGNATURE in text
+
+
+def test_what_is_missing_is_named(tmp_path):
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    with pytest.raises(InputError, match="nothing to report"):
+        load_runs([bare])
+    run = make_run(tmp_path / "run", "rela_g", analysis=None, examples=None, rank=None)
+    report.write_report([run], tmp_path / "report.html")
+    text = "".join(parse(tmp_path / "report.html").text)
+    for command in ("rela analyze", "rela rank"):
+        assert f"{command} {run}/average.pt" in text
+    assert "No run has examples.json" in text
+
+
+def test_changed_settings_are_marked(tmp_path):
+    train = {"task": "wmt14_en_de", "attention": "rela_g", "overrides": ["run=cpu_smoke"], "updates": 2}
+    run = make_run(tmp_path / "run", "rela_g", train=train, analysis=None, examples=None, rank=None)
+    report.write_report([run], tmp_path / "report.html")
+    text = "".join(parse(tmp_path / "report.html").text)
+    assert "31.73 (31.82)\u2020" in text and "run=cpu_smoke" in text
+
+
+def test_runs_of_other_tasks_stand_apart(tmp_path):
+    one, two = make_run(tmp_path / "a", "rela_g"), make_run(tmp_path / "b", "rela_g", task="synthetic")
+    three = make_run(tmp_path / "c", "rela_g")
+    groups = group_runs(load_runs([one, two, three]))
+    assert [[run.label for run in group.runs] for group in groups] == [["rela_g (a)", "rela_g (c)"], ["rela_g"]]
+
+
+BROKEN = {
+    "not valid JSON": lambda run: (run / "score.json").write_text("{"),
+    "format 2": lambda run: (run / "rank.json").write_text('{"format": 2}'),
+    "not as `rela analyze` writes it": lambda run: (run / "analysis.json").write_text('{"format": 1}'),
+    "not a record": lambda run: (run / "score.json").write_text("[]"),
+    "another checkpoint": lambda run: (run / "translate.json").write_text('{"checkpoint": "6"}'),
+    "no such run folder": shutil.rmtree,
+}
+
+
+@pytest.mark.parametrize("message", BROKEN)
+def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, message):
+    run = make_run(tmp_path / "run", "rela_g")
+    BROKEN[message](run)
+    with pytest.raises(InputError, match=re.escape(message)) as caught:
+        report.write_report([run], tmp_path / "out" / "report.html")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_weights_of_another_shape_are_refused(tmp_path):
+    bad = examples("rela_g")
+    bad["sentences"][0]["source"] = ["a"]
+    run = make_run(tmp_path / "run", "rela_g", examples=bad)
+    with pytest.raises(InputError, match=r"examples\.json: not as"):
+        load_runs([run])
+
+
+@pytest.mark.parametrize("files", [{"analysis": analysis("rela_g", sentences=41), "score": None}, {"train": None}])
+def test_different_data_are_not_compared(tmp_path, files):
+    train = {"task": "multi30k_en_de", "attention": "rela_g", "data": {"raw/test.de": "2"}}
+    one, two = make_run(tmp_path / "a", "rela_g"), make_run(tmp_path / "b", "rela_g", **{**files, "train": train})
+    with pytest.raises(InputError, match="different data"):
+        group_runs(load_runs([one, two]))
+
+
+def test_outputs_are_replaced_whole_and_foreign_folders_are_left(tmp_path, page, monkeypatch):
+    output = tmp_path / "report.html"
+    run = make_run(tmp_path / "run", "rela_g", analysis=None, examples=None)
+    report.write_report([run], output)
+    before = sorted(path.name for path in (tmp_path / "report_figures").iterdir()), output.read_bytes()
+    report.write_report([run], output)  # the same again
+    assert (sorted(path.name for path in (tmp_path / "report_figures").iterdir()), output.read_bytes()) == before
+
+    def full(path):
+        raise InputError(f"{path}: cannot be written (No space left on device)")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(report, "write_whole", full)
+        with pytest.raises(InputError, match="No space"):
+            report.write_report([run], output)
+    assert (sorted(path.name for path in (tmp_path / "report_figures").iterdir()), output.read_bytes()) == before
+    (tmp_path / "report_figures" / "mine.txt").write_text("kept")
+    with pytest.raises(InputError, match=r"mine\.txt"):
+        report.write_report([run], output)
+    assert (tmp_path / "report_figures" / "mine.txt").read_text() == "kept"
+
+
+def test_output_is_an_html_file_and_runs_are_given_once(tmp_path):
+    run = make_run(tmp_path / "run", "rela_g")
+    with pytest.raises(InputError, match="HTML"):
+        report.write_report([run], tmp_path / "report")
+    with pytest.raises(InputError, match="twice"):
+        report.write_report([run, run], tmp_path / "report.html")
+    with pytest.raises(InputError, match="no run"):
+        report.write_report([], tmp_path / "report.html")
+
+
+@pytest.mark.slow
+def test_the_page_opens_without_an_error(page):
+    sync_api = pytest.importorskip("playwright.sync_api")
+    browser_path = shutil.which("chromium")
+    if browser_path is None:
+        pytest.skip("no chromium")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 420, "height": 900})
+        trouble = []
+        tab.on("console", lambda message: trouble.append(message.text))
+        tab.on("pageerror", lambda error: trouble.append(str(error)))
+        tab.on("dialog", lambda dialog: trouble.append(dialog.message))
+        tab.goto(page.as_uri())
+        tab.focus(".map svg")
+        tab.keyboard.press("ArrowRight")
+        assert "key 2" in tab.inner_text("#readout-0")
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 420
+        assert trouble == []
+        browser.close()
