@@ -24,7 +24,10 @@ setup(
         "fairseq_rela.tasks",
     ],
     package_dir={"fairseq_rela.configs": "configs"},
-    package_data={"fairseq_rela.configs": ["*.yaml", "*/*.yaml"]},
+    package_data={
+        "fairseq_rela.analysis": ["report.css", "report.js"],
+        "fairseq_rela.configs": ["*.yaml", "*/*.yaml"],
+    },
     # fairseq comes under several names and brings its own torch: neither is required here
     install_requires=[
         "entmax>=1.0",
@@ -38,6 +41,7 @@ setup(
     ],
     extras_require={
         "chinese": ["jieba"],
+        "plots": ["matplotlib>=3.7"],
         "slurm": ["hydra-submitit-launcher"],
         "test": ["hypothesis", "pytest", "ruff"],
     },

@@ -1,4 +1,4 @@
-"""``rela VERB ...``: download, prepare, train, average, translate, score, and the chain of them all."""
+"""``rela VERB ...``: download, prepare, train, average, translate, score, and the chain of them all; analyses."""
 
 import argparse
 import sys
@@ -8,7 +8,7 @@ from typing import List, Optional, Sequence
 from .errors import InputError
 
 # modules are imported by the verbs that need them, so that `rela --help` answers at once
-_STAGES = ("download", "extract", "prepare", "train", "average", "translate", "score", "attention")
+_STAGES = ("download", "extract", "prepare", "train", "average", "translate", "score", "attention", "analyze")
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -37,6 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
     for add in (
         *(_add_reproduce, _add_download, _add_synthetic, _add_prepare),
         *(_add_train, _add_average, _add_translate, _add_score, _add_attention, _add_analyze, _add_rank, _add_aer),
+        _add_report,
     ):
         add(verbs)
     return parser
@@ -411,6 +412,25 @@ def _rank(options: argparse.Namespace) -> None:
         device=options.device,
         max_tokens=options.max_tokens,
     )
+
+
+def _add_report(verbs) -> None:
+    parser = _verb(verbs, "report", _report, "one HTML page that shows runs side by side and beside the paper")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="folder of a run: experiments/TASK/ATTENTION")
+    parser.add_argument(
+        "--output", type=Path, default=Path("report.html"), help="page to write; figures go into a folder beside it"
+    )
+
+
+def _report(options: argparse.Namespace) -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise InputError("the figures need matplotlib: pip install matplotlib") from None
+    from .analysis.report import write_report
+
+    write_report(options.runs, options.output)
+    print(f"{options.output}: open it in a browser; it needs no network")
 
 
 def _add_reproduce(verbs) -> None:

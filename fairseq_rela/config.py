@@ -84,6 +84,7 @@ class Task:
         files: names of the raw files in a folder of the user's, by split.
         expected: number of pairs that a split must have.
         kept: number of training pairs after cleaning.
+        gold: name of the raw file with the gold word alignment of the test set, where there is one.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Task:
     files: Mapping[str, Tuple[str, str]]
     expected: Mapping[str, int]
     kept: Optional[Expected]
+    gold: Optional[str] = None
 
     @property
     def label(self) -> str:
@@ -147,6 +149,7 @@ def load_task(name: str, choose: Tuple[str, ...] = ()) -> Task:
         files={split: (pair[0], pair[1]) for split, pair in files.items()},
         expected=spec.get("expected_pairs") or _exact(sources),
         kept=kept,
+        gold=spec.get("gold"),
     )
 
 

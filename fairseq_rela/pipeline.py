@@ -20,7 +20,7 @@ from .evaluation import score, translate
 from .progress import TrainingProgress
 from .variants import find_variant
 
-STAGES = ("download", "extract", "prepare", "train", "average", "translate", "score", "attention")
+STAGES = ("download", "extract", "prepare", "train", "average", "translate", "score", "attention", "analyze")
 AVERAGED = 5
 
 
@@ -435,6 +435,27 @@ def _attention(experiment: Experiment) -> None:
     print(describe_attention(summary))
 
 
+def _analyze(experiment: Experiment) -> None:
+    load_plugin()
+    from .analysis import analyze as analyses
+
+    checkpoint, output = experiment.run / "average.pt", experiment.run / "analysis.json"
+    spec = experiment.spec
+    gold = (experiment.raw or experiment.folder / "raw") / spec.gold if spec.gold else None
+    made_of = {
+        "sha256": _checksum_of_stage(checkpoint, "average"),
+        "data": analyses.data_checksums(experiment.data, "test"),
+        "gold": {"file": gold.name, "sha256": _checksum_of_stage(gold, "prepare")} if gold else None,
+    }
+    done = read_json(output) if output.is_file() and (experiment.run / "examples.json").is_file() else {}
+    if {key: done.get(key) for key in made_of} == made_of:
+        print(f"{output}: already analysed")
+        return
+    analysis = analyses.analyze(checkpoint, experiment.data, "test", gold=gold)
+    analyses.write(analysis, experiment.run)
+    print(analyses.describe(analysis))
+
+
 def describe_attention(summary: Dict[str, Any]) -> str:
     """A line a site: what ran, its sparsity and its null rate."""
     return "\n".join(
@@ -479,4 +500,5 @@ _RUN: Dict[str, Callable[[Experiment], None]] = {
     "translate": _translate,
     "score": _score,
     "attention": _attention,
+    "analyze": _analyze,
 }

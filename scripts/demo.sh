@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
-# From nothing to a trained and scored ReLA model on a generated corpus, in a few minutes on two cores.
+# From nothing to softmax and ReLA models of a generated corpus, trained, scored, analysed and set side by side on a
+# page, in a few minutes on two cores.
 # A second run reuses what is done. PYTHON chooses the Python (3.11 or 3.12).
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 cd "$ROOT"
 
+rela reproduce synthetic softmax
 rela reproduce synthetic rela_g
+rela report experiments/synthetic/softmax experiments/synthetic/rela_g --output experiments/synthetic/report.html
 
 cat <<'NEXT'
 
 What to try next:
-  scripts/reproduce.sh synthetic softmax        the same with fairseq's own attention
+  scripts/reproduce.sh synthetic entmax15       another variant; name it in `rela report` to see it beside these
   scripts/reproduce.sh multi30k_en_de rela_g --raw FOLDER     real text, from your copy of Multi30k
   .venv/bin/rela translate experiments/synthetic/data --checkpoint experiments/synthetic/rela_g/average.pt \
       --input experiments/synthetic/raw/test.xa --output /tmp/out && head /tmp/out.txt

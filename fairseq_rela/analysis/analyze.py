@@ -68,10 +68,11 @@ def analyze(
 
     Returns:
         ``format``, ``label``, ``checkpoint``, ``sha256``, ``data`` (checksums), ``subset``, ``sentences``,
-        ``parameters``, ``attention``, ``attention_sites``, ``languages``; ``sites``: sparsity, null rates and
-        diversity by layer; ``shuffled``: null rates where each source has the target of another (Figure 6, dashed);
-        ``alignment``: AER by layer and head (Table 5), or None; ``wake``; and what :func:`write` puts in files of
-        their own: ``examples``, and ``links`` or None. All rates are shares, from 0 to 1; layers count from 0.
+        ``parameters``, ``attention``, ``attention_sites``, ``languages``, ``gold`` (file and checksum, or None);
+        ``sites``: sparsity, null rates and diversity by layer; ``shuffled``: null rates where each source has the
+        target of another (Figure 6, dashed); ``alignment``: AER by layer and head (Table 5), or None; ``wake``; and
+        what :func:`write` puts in files of their own: ``examples``, and ``links`` or None. All rates are shares, from
+        0 to 1; layers count from 0.
 
     Raises:
         InputError: a file that cannot be used, or that is not of this subset.
@@ -115,6 +116,7 @@ def analyze(
         "attention": attention,
         "attention_sites": sites,
         "languages": languages,
+        "gold": {"file": gold.name, "sha256": sha256(gold)} if gold is not None else None,
         "sites": _sites(sparsity, diversity),
         "shuffled": {"seed": seed, "sites": shuffled.null_rates()},
         "alignment": None if expected is None else aligner.error_rates(gold, expected),
