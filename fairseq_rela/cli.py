@@ -423,10 +423,6 @@ def _add_report(verbs) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise InputError("the figures need matplotlib: pip install matplotlib") from None
     from .analysis.report import write_report
 
     write_report(options.runs, options.output)

@@ -381,13 +381,18 @@ def test_the_whole_chain_and_again(tmp_path):
         site: ["sparsemax"] for site in ("encoder", "decoder", "cross")
     }
     assert all(0 < entry["sparsity"] < 1 and entry["null_rate"] == 0 for entry in attention["sites"].values())
+    analysis = json.loads((run_dir / "analysis.json").read_text())
+    assert analysis["gold"]["file"] == "test.align" and analysis["alignment"]["sentences"] == 300
+    assert {site: entry["sparsity"] for site, entry in analysis["sites"].items()} == pytest.approx(
+        {site: entry["sparsity"] for site, entry in attention["sites"].items()}
+    )
     average = json.loads((run_dir / "average.pt.json").read_text())
     assert [c["updates"] for c in average["checkpoints"]] == [150, 120, 90, 60, 30]
     assert average["missing_updates"] == []
 
     stamps = {path: path.stat().st_mtime_ns for path in run_dir.rglob("*") if path.name != "score.json"}
     second = ok(chain())
-    for words in ("already prepared", "already trained", "already averaged", "already translated"):
+    for words in ("already prepared", "already trained", "already averaged", "already translated", "already analysed"):
         assert words in second.stdout
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
     assert second.stdout.splitlines()[-9:] == first.stdout.splitlines()[-9:]
@@ -407,12 +412,20 @@ def test_the_whole_chain_and_again(tmp_path):
 
 
 def test_the_demo_learns(tmp_path):
-    """What scripts/demo.sh runs: ReLA-g on the generated corpus is seen to have learnt, and to be sparse."""
-    result = ok(run_rela("reproduce", "synthetic", "rela_g", "--root", tmp_path, timeout=900))
-    run_dir = tmp_path / "synthetic" / "rela_g"
-    assert json.loads((run_dir / "score.json").read_text())["bleu"] > 80
-    assert json.loads((run_dir / "attention.json").read_text())["sites"]["cross"]["sparsity"] > 0.3
-    assert "cross: attention that ran" in result.stdout
+    """What scripts/demo.sh runs: both models are seen to have learnt, ReLA-g to be sparse and to align better."""
+    runs = [tmp_path / "synthetic" / name for name in ("softmax", "rela_g")]
+    for run_dir in runs:
+        result = ok(run_rela("reproduce", "synthetic", run_dir.name, "--root", tmp_path, timeout=900))
+        assert json.loads((run_dir / "score.json").read_text())["bleu"] > 80
+        assert "cross: attention that ran" in result.stdout
+    softmax, rela = (json.loads((run_dir / "analysis.json").read_text()) for run_dir in runs)
+    assert rela["sites"]["cross"]["sparsity"] > 0.3 and softmax["sites"]["cross"]["sparsity"] == 0
+    result = ok(run_rela("report", *runs, "--output", tmp_path / "report.html"))
+    page = (tmp_path / "report.html").read_text()
+    assert "report.html: open it in a browser" in result.stdout and (tmp_path / "report_figures").is_dir()
+    for run_dir in runs:
+        alignment = json.loads((run_dir / "analysis.json").read_text())["alignment"]
+        assert f"{100 * alignment['normal']['best']['aer']:.1f} %" in page
 
 
 def test_run_slurm_goes_through_hydras_launcher(data, tmp_path):

@@ -248,6 +248,22 @@ def test_the_tables_have_ours_beside_the_paper_s(page):
     assert "Figure 2: decoding speed-up by source length Not measured yet" in text.replace("lengthNot", "length Not")
 
 
+def test_whether_alignments_are_better_than_softmax_s_is_said(tmp_path):
+    runs = []
+    for name, rates in (("softmax", (0.5, 0.5, 0.5, 0.5)), ("rela_g", (0.3, 0.47, 0.49, 0.6))):
+        result = analysis(name)
+        for kind, (aol, aoh) in (("normal", rates[:2]), ("shifted", rates[2:])):
+            result["alignment"][kind].update(aol=aol, aoh=aoh)
+        runs.append(make_run(tmp_path / name, name, analysis=result))
+    report.write_report(runs, tmp_path / "all.html")
+    assert (
+        "rela_g against softmax, measured: clearly below, by 2 points of AER or more, in normal AoL, normal AoH; "
+        "not clearly below in shifted AoL (-1.0), shifted AoH (+10.0)." in (tmp_path / "all.html").read_text()
+    )
+    report.write_report(runs[1:], tmp_path / "one.html")
+    assert "against softmax, measured" not in (tmp_path / "one.html").read_text()
+
+
 def test_the_paper_s_numbers_are_those_of_the_fidelity_notes():
     path = SHARED / "FIDELITY.md"
     if not path.is_file():

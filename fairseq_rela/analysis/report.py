@@ -32,6 +32,8 @@ _WAKE_WORDS = 8
 _WAKE_HEADS = 6  # of a run and site, those that are off most often
 _FLOAT16 = (6e-8, 65504.0)  # the smallest and the largest number of 16 bits
 _NONE = "-"
+_MEANS = (("AoL", "aol"), ("AoH", "aoh"))
+_CLEAR = 2.0  # points of AER by which a difference is called clear
 
 
 class Drawn(NamedTuple):
@@ -502,16 +504,18 @@ def _table_4() -> Html:
     return _table("Table 4: floating-point operations, by formula", [head], rows, [note])
 
 
+_AER_MEANS = {f"{kind} {name}": (kind, key) for kind in ("normal", "shifted") for name, key in _MEANS}
+
+
 def _table_5(group: Optional[Group]) -> Html:
-    names = ("normal AoL", "normal AoH", "shifted AoL", "shifted AoH")
+    names = list(_AER_MEANS)
     top = [_head("")] + [_head(name, "group", colspan=2) for name in names]
     head = [_head("model")] + [_head(*pair) for _ in names for pair in (("paper", "n paper"), ("ours", "n other"))]
     rows = []
     for name, key, run in _paired(group, paper.COMPARED):
         published = paper.TABLE_5[key] if key else [None] * 4
         alignment = run.alignment if run else None
-        keys = [(kind, mean) for kind in ("normal", "shifted") for mean in ("aol", "aoh")]
-        ours = [alignment[kind][mean] if alignment else None for kind, mean in keys]
+        ours = [alignment[kind][mean] if alignment else None for kind, mean in _AER_MEANS.values()]
         cells = [_row_head(name)]
         for one, other in zip(published, ours):
             cells += [_cell(_number(one, 2), "n paper"), _cell(_number(other, 2, 100), "n other")]
@@ -520,7 +524,26 @@ def _table_5(group: Optional[Group]) -> Html:
         "In percent, lower is better. AoL: mean over layers of the layer attention’s AER; AoH: of the best head’s. "
         "The paper’s models, language pair and gold alignment are other ones than ours."
     )
-    return _table(f"Table 5: alignment error rate; {_ours(group)}", [top, head], rows, [note])
+    notes = [note, *(_against_softmax(group) if group else ())]
+    return _table(f"Table 5: alignment error rate; {_ours(group)}", [top, head], rows, notes)
+
+
+def _against_softmax(group: Group) -> Iterator[str]:
+    """Whether the paper's finding is there: ReLA aligns better than softmax."""
+    softmax = next((run.alignment for run in group.runs if run.attention == "softmax"), None)
+    for run in group.runs if softmax else ():
+        if run.attention == "softmax":
+            continue
+        less = {n: 100 * (softmax[kind][key] - run.alignment[kind][key]) for n, (kind, key) in _AER_MEANS.items()}
+        clear = [name for name, points in less.items() if points >= _CLEAR]
+        other = [f"{name} ({-points:+.1f})" for name, points in less.items() if points < _CLEAR]
+        yield (
+            f"{run.label} against softmax, measured: "
+            + (f"clearly below, by {_CLEAR:g} points of AER or more, in {', '.join(clear)}" if clear else "")
+            + ("; " if clear and other else "")
+            + (f"not clearly below in {', '.join(other)}" if other else "")
+            + "."
+        )
 
 
 def _ours(group: Optional[Group]) -> str:
