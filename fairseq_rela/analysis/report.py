@@ -642,7 +642,6 @@ def _figure(one: Drawn, folder: str, before: Content = None) -> Html:
         height=height,
         src=f"data:image/{kind};base64,{base64.b64encode(content).decode()}",
         alt=f"{figure.title}. {figure.caption} The numbers are in {name}.csv.",
-        loading="lazy",
     )
     links = []
     for ending in ("png", "svg", "csv", "json"):
