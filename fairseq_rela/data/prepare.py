@@ -213,8 +213,13 @@ def load_record(data: PathLike) -> Dict[str, Any]:
     if not path.is_file():
         raise InputError(f"{data}: no {RECORD}, so this is not a data folder of `rela prepare`")
     record = read_json(path)
-    if not isinstance(record, dict) or not {"settings", "inputs", "outputs", "splits"} <= record.keys():
-        raise InputError(f"{path}: not a record of `rela prepare`; prepare the data again")
+    parts = ("settings", "inputs", "outputs", "splits")
+    try:
+        sound = all(isinstance(record[part], dict) for part in parts) and settings_of(record) is not None
+    except (TypeError, KeyError, InputError):
+        sound = False
+    if not sound:
+        raise InputError(f"{path}: not a record of `rela prepare`, or of another version; prepare the data again")
     return record
 
 
