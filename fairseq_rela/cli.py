@@ -1,9 +1,10 @@
 """``rela VERB ...``: download, prepare, train, average, translate, score, and the chain of them all."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
-from typing import List, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 from .errors import InputError
 
@@ -20,19 +21,27 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return 0
     try:
         options.run(options)
+        sys.stdout.flush()
     except (InputError, ImportError) as error:
         print(f"rela {options.verb}: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"rela {options.verb}: interrupted; the same command goes on from here", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # whoever read the output has had enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     return 0
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        """One line, as of all errors; argparse would print the whole usage before it."""
+        self.exit(2, f"{self.prog}: error: {message}; {self.prog} --help says more\n")
+
+
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="rela", description="Rectified linear attention for fairseq: from raw text to score."
-    )
+    parser = _Parser(prog="rela", description="Rectified linear attention for fairseq: from raw text to score.")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     for add in (
         *(_add_reproduce, _add_download, _add_synthetic, _add_prepare),
@@ -484,10 +493,9 @@ def _override_option(parser: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("give a number of at least 1")
-    return value
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: give a number of at least 1")
+    return int(text)
 
 
 if __name__ == "__main__":
