@@ -354,7 +354,7 @@ def _add_aer(verbs) -> None:
 
 
 def _aer(options: argparse.Namespace) -> None:
-    from .analysis.aer import count, guess_base, read_links
+    from .analysis.aer import count, fits_better, guess_base, read_links
     from .data.lines import read_lines
 
     lengths = None
@@ -375,7 +375,11 @@ def _aer(options: argparse.Namespace) -> None:
         if base == "auto":
             print(f"{path}: its words count from {first}", file=sys.stderr)
         files.append(read_links(lines, str(path), first, swapped, lengths))
-    print(count(files[0], [line.possible for line in files[1]]))
+    hypothesis = [line.possible for line in files[1]]
+    print(count(files[0], hypothesis))
+    better = fits_better(files[0], hypothesis)
+    if better:
+        print(f"warning: {better}; are the options for base and side right?", file=sys.stderr)
 
 
 def _add_rank(verbs) -> None:
@@ -405,9 +409,12 @@ def _rank(options: argparse.Namespace) -> None:
     texts = (options.checkpoint, options.data, options.source, options.target, options.output)
     if options.damage:
         from .analysis.damage import describe, evaluate
+        from .analysis.rank import refuse_swapped
+        from .data.prepare import load_record, settings_of
 
         if options.keep_best or options.max_null_rate is not None:
             raise InputError("--damage measures, it keeps nothing: leave --keep-best and --max-null-rate out")
+        refuse_swapped(options.source, options.target, settings_of(load_record(options.data)))
         print(describe(evaluate(*texts, seed=options.seed, device=options.device, max_tokens=options.max_tokens)))
         return
     from .analysis.rank import rank

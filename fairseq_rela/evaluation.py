@@ -18,7 +18,15 @@ from .data.binarise import (
     refuse_other_data,
 )
 from .data.lines import PathLike, read_json, read_lines, write_whole
-from .data.prepare import MAX_POSITIONS, RECORD, load_record, segment_text, settings_of
+from .data.prepare import (
+    MAX_POSITIONS,
+    RECORD,
+    load_record,
+    refuse_other_side,
+    require_language,
+    segment_text,
+    settings_of,
+)
 from .data.text import TOKENISERS, Detokeniser
 from .data.truecase import detruecase
 from .errors import InputError
@@ -126,6 +134,8 @@ def translate(
     settings = settings_of(load_record(data))
     refuse_other_dictionaries(checkpoint, data, state)
     languages = settings.languages
+    if source is not None:
+        refuse_other_side(source, *languages)
     log = output.with_name(output.name + ".log")
     with tempfile.TemporaryDirectory(prefix="rela-translate-") as name:
         work = Path(name)
@@ -201,6 +211,7 @@ def score(
     """
     from sacrebleu.metrics import BLEU
 
+    require_language("--target-lang", target_lang)
     if tokeniser not in TOKENISERS:
         raise InputError(f"--tokeniser {tokeniser}: choose one of {', '.join(TOKENISERS)}")
     if not any(line.strip() for line in references):
