@@ -31,78 +31,18 @@ EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
 def examples(few):
     """Settings of a test: ``few`` examples where no number is given; nothing is saved between runs."""
     checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
-    return settings(
-        max_examples=EXAMPLES or few,
-        deadline=None,
-        database=None,
-        derandomize=not EXAMPLES,
-        suppress_health_check=checks,
-    )
+    how = dict(deadline=None, database=None, derandomize=not EXAMPLES, suppress_health_check=checks)
+    return settings(max_examples=EXAMPLES or few, **how)
 
 
 # what somebody along the way gives a meaning: separators, escapes, special symbols, marks of formats
 MARKS = (
-    *(
-        "@@",
-        "@@ ",
-        " @@",
-        "@",
-        "|||",
-        " ||| ",
-        "|",
-        "&amp;",
-        "&",
-        "&lt;",
-        "&apos;",
-        "&#124;",
-        "& quot ;",
-        "##AT##-##AT##",
-    ),
-    *(
-        "<unk>",
-        "<<unk>>",
-        "<s>",
-        "</s>",
-        "<pad>",
-        "</w>",
-        "a<unk>",
-        "madeupword0000",
-        "#fairseq:overwrite",
-        "#version: 0.2",
-    ),
-    *(
-        "H-0\t",
-        "T-1",
-        "\t",
-        "\r",
-        "\x0b",
-        "\x0c",
-        "\x1c",
-        "\x85",
-        "\u2028",
-        "\u2029",
-        "\ufeff",
-        "\x00",
-        "\x7f",
-        "\u200b",
-    ),
-    *(
-        "\xa0",
-        "\u3000",
-        " ",
-        "  ",
-        "\u202e",
-        "\u0301",
-        "\ue000",
-        "\ue001",
-        "\U0010ffff",
-        "\ufffe",
-        "0-0",
-        "-",
-        "--",
-        "...",
-    ),
-    *("DOTMULTI", "THISISPROTECTED000", "%s", "{}", "\\n", "\\1", "$1", "'", '"', "’", "Σ", "ς", "İ", "ß", "中", "😀"),
+    *("@@", "@@ ", " @@", "@", "|||", " ||| ", "|", "&amp;", "&", "&lt;", "&apos;", "&#124;", "& quot ;"),
+    *("<unk>", "<<unk>>", "<s>", "</s>", "<pad>", "</w>", "a<unk>", "madeupword0000", "#fairseq:overwrite"),
+    *("H-0\t", "T-1", "\t", "\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\ufeff", "\x00", "\x7f"),
+    *("\xa0", "\u3000", " ", "  ", "\u202e", "\u0301", "\ue000", "\ue001", "\U0010ffff", "\ufffe", "0-0", "-", "--"),
+    *("...", "\u200b", "##AT##-##AT##", "#version: 0.2", "DOTMULTI", "THISISPROTECTED000", "%s", "{}", "\\n", "\\1"),
+    *("$1", "'", '"', "’", "Σ", "ς", "İ", "ß", "中", "😀"),
 )
 CHARACTERS = st.characters(blacklist_categories=("Cs",), blacklist_characters="\n")  # all Unicode but surrogates, LF
 PARTS = st.one_of(
@@ -313,7 +253,7 @@ def test_score_compares_line_with_line(pairs, last):
             assert code == 2 and "not UTF-8" in error
         elif not any(pair[1].strip() for pair in pairs):
             assert code == 2 and "no text" in error
-        elif any("@@ " in pair[1] or pair[1].endswith("@@") for pair in pairs):
+        elif 10 * sum("@@ " in pair[1] or pair[1].endswith("@@") for pair in pairs) >= len(pairs):
             assert code == 2 and "BPE pieces" in error
         else:
             assert code == 0, error
@@ -328,10 +268,10 @@ def test_score_compares_line_with_line(pairs, last):
 @examples(20)
 @given(texts=st.lists(st.text(CHARACTERS, max_size=30), min_size=2, max_size=6), data=st.data())
 def test_score_refuses_texts_of_unequal_length(texts, data):
-    other = data.draw(st.lists(LINES, min_size=1, max_size=8))
+    other = data.draw(st.lists(LINES.filter(lambda line: "@@" not in line), min_size=1, max_size=8))
     assume(len(other) != len(texts))
     with folder() as work:
-        hypotheses, references = write(work / "hyp", texts), write(work / "ref", ["a reference", *other][: len(other)])
+        hypotheses, references = write(work / "hyp", texts), write(work / "ref", ["a text", *other[1:]])
         code, _, error = rela("score", "--hypotheses", hypotheses, "--reference", references, "-t", "de")
         assert code == 2 and f"{len(texts)} hypotheses, {len(other)} lines of reference" in error
 
@@ -340,9 +280,8 @@ def test_score_refuses_texts_of_unequal_length(texts, data):
 
 POSITIONS = st.integers(0, 12)
 LINKS = st.builds(lambda i, kind, j: f"{i}{kind}{j}", POSITIONS, st.sampled_from("--p"), POSITIONS)
-NO_LINKS = st.one_of(
-    LINES, st.sampled_from(("1--2", "-1-2", "1-", "٣-٤", "9" * 5000 + "-1", "1-2-3", "1p", "1:2", "0x1-2"))
-)
+ODD_LINKS = ("1--2", "-1-2", "1-", "٣-٤", "9" * 5000 + "-1", "1-2-3", "1p", "1:2", "0x1-2")
+NO_LINKS = st.one_of(LINES, st.sampled_from(ODD_LINKS))
 SPACES = st.sampled_from((" ", "\t", "  ", "\xa0", "\r"))
 
 
