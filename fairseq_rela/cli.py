@@ -1,9 +1,10 @@
 """``rela VERB ...``: download, prepare, train, average, translate, score, and the chain of them all; analyses."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
-from typing import List, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 from .errors import InputError
 
@@ -20,19 +21,27 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return 0
     try:
         options.run(options)
+        sys.stdout.flush()
     except (InputError, ImportError) as error:
         print(f"rela {options.verb}: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"rela {options.verb}: interrupted; the same command goes on from here", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # whoever read the output has had enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     return 0
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        """One line, as of all errors; argparse would print the whole usage before it."""
+        self.exit(2, f"{self.prog}: error: {message}; {self.prog} --help says more\n")
+
+
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="rela", description="Rectified linear attention for fairseq: from raw text to score."
-    )
+    parser = _Parser(prog="rela", description="Rectified linear attention for fairseq: from raw text to score.")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     for add in (
         *(_add_reproduce, _add_download, _add_synthetic, _add_prepare),
@@ -346,7 +355,7 @@ def _add_aer(verbs) -> None:
 
 
 def _aer(options: argparse.Namespace) -> None:
-    from .analysis.aer import count, guess_base, read_links
+    from .analysis.aer import count, fits_better, guess_base, read_links
     from .data.lines import read_lines
 
     lengths = None
@@ -367,7 +376,11 @@ def _aer(options: argparse.Namespace) -> None:
         if base == "auto":
             print(f"{path}: its words count from {first}", file=sys.stderr)
         files.append(read_links(lines, str(path), first, swapped, lengths))
-    print(count(files[0], [line.possible for line in files[1]]))
+    hypothesis = [line.possible for line in files[1]]
+    print(count(files[0], hypothesis))
+    better = fits_better(files[0], hypothesis)
+    if better:
+        print(f"warning: {better}; are the options for base and side right?", file=sys.stderr)
 
 
 def _add_rank(verbs) -> None:
@@ -397,9 +410,12 @@ def _rank(options: argparse.Namespace) -> None:
     texts = (options.checkpoint, options.data, options.source, options.target, options.output)
     if options.damage:
         from .analysis.damage import describe, evaluate
+        from .analysis.rank import refuse_swapped
+        from .data.prepare import load_record, settings_of
 
         if options.keep_best or options.max_null_rate is not None:
             raise InputError("--damage measures, it keeps nothing: leave --keep-best and --max-null-rate out")
+        refuse_swapped(options.source, options.target, settings_of(load_record(options.data)))
         print(describe(evaluate(*texts, seed=options.seed, device=options.device, max_tokens=options.max_tokens)))
         return
     from .analysis.rank import rank
@@ -500,10 +516,9 @@ def _override_option(parser: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("give a number of at least 1")
-    return value
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: give a number of at least 1")
+    return int(text)
 
 
 if __name__ == "__main__":

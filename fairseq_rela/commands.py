@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import warnings
 from collections import deque
 from functools import partial
 from pathlib import Path
-from typing import Callable, List, Optional, Sequence
+from typing import Callable, Iterable, List, Optional, Sequence
 
 from .data.workers import die_with_parent
 from .errors import InputError
@@ -93,7 +94,7 @@ def run_fairseq(
             for line in process.stdout:
                 file.write(line)
                 file.flush()
-                last.append(line.strip())
+                last.append(line.rstrip())
                 short = shorten(line)
                 if short is not None:
                     print(short, flush=True)
@@ -102,6 +103,20 @@ def run_fairseq(
                 process.kill()
             code = process.wait()
     if code != 0:
-        words = [line for line in last if line and not line.startswith(("Traceback", "File ", "During handling"))]
-        reason = words[-1] if words else "no output"
-        raise InputError(f"fairseq-{module.replace('_', '-')} failed with exit code {code}: {reason} (log: {log})")
+        raise InputError(
+            f"fairseq-{module.replace('_', '-')} failed with exit code {code}: {_last_words(last)} (log: {log})"
+        )
+
+
+_EXCEPTION = re.compile(r"(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt): ")
+
+
+def _last_words(lines: Iterable[str]) -> str:
+    """The exception that ended a process, which may go on for lines, or the last line of what it printed."""
+    words: List[str] = []
+    for line in lines:
+        if _EXCEPTION.match(line) or not words or not _EXCEPTION.match(words[0]):
+            words = []
+        if line.strip() and not line.lstrip().startswith(("Traceback", "File ", "During handling")):
+            words.append(line.strip())
+    return "; ".join(words)[:500] or "no output"

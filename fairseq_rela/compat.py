@@ -10,6 +10,8 @@ import logging
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .errors import one_line_in_fairseq
+
 logger = logging.getLogger(__name__)
 
 INSTALL_HINT = (
@@ -84,24 +86,33 @@ def load_checkpoints_as_data() -> None:
     """Make fairseq load checkpoints as data only: a pickle that would run code is refused.
 
     From torch 2.6 that is the default, and only the ``argparse.Namespace`` that fairseq's checkpoints may hold
-    needs leave; it holds data and runs nothing. Before, the file is looked through first.
+    needs leave; it holds data and runs nothing. Before, the file is looked through first. A file that is no
+    checkpoint is said to be so in one line.
     """
     import torch
     from fairseq import checkpoint_utils
 
-    if tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 6):
-        torch.serialization.add_safe_globals([argparse.Namespace])
-        return
-
     from . import checkpoints
 
+    safe = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 6)
+    if safe:
+        torch.serialization.add_safe_globals([argparse.Namespace])
     load = checkpoint_utils.load_checkpoint_to_cpu
+    if getattr(load, "refuses", False):  # registered before
+        return
 
     @functools.wraps(load)
     def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Any:
-        checkpoints.load(Path(path))
-        return load(path, *args, **kwargs)
+        with one_line_in_fairseq():
+            if not safe:
+                checkpoints.load(Path(path))
+            try:
+                return load(path, *args, **kwargs)
+            except Exception:
+                checkpoints.load(Path(path))  # raises what is wrong with the file, if it is the file
+                raise
 
+    load_checkpoint_to_cpu.refuses = True  # type: ignore[attr-defined]
     checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
 
 

@@ -23,7 +23,7 @@ from .data.prepare import (
     settings_of,
 )
 from .data.truecase import detruecase
-from .errors import InputError
+from .errors import InputError, one_line_in_fairseq
 
 
 @dataclass
@@ -43,14 +43,18 @@ class RelaMosesTokenizer:
     """
 
     def __init__(self, cfg: RelaMosesConfig) -> None:
-        if not cfg.source_lang or not cfg.target_lang:
-            raise InputError("--tokenizer rela_moses needs --source-lang and --target-lang")
-        settings = Settings(cfg.source_lang, cfg.target_lang)
-        prepared = getattr(cfg, "prepared", None)
-        if prepared:
-            settings = settings_of(load_record(prepared))
-        self.preprocess = make_preprocessor(settings, settings.source_lang)
-        self.detokenise = text.Detokeniser(settings.target_lang, settings.tokeniser)
+        with one_line_in_fairseq():
+            if not cfg.source_lang or not cfg.target_lang:
+                raise InputError("--tokenizer rela_moses needs --source-lang and --target-lang")
+            settings = Settings(cfg.source_lang, cfg.target_lang)
+            prepared = getattr(cfg, "prepared", None)
+            if prepared:
+                settings = settings_of(load_record(prepared))
+                if settings.languages != (cfg.source_lang, cfg.target_lang):
+                    pair = "-".join(settings.languages)
+                    raise InputError(f"--prepared {prepared} is of {pair}, not {cfg.source_lang}-{cfg.target_lang}")
+            self.preprocess = make_preprocessor(settings, settings.source_lang)
+            self.detokenise = text.Detokeniser(settings.target_lang, settings.tokeniser)
 
     def encode(self, x: str) -> str:
         return self.preprocess(x)
@@ -71,18 +75,20 @@ class RelaBPE:
     """Truecasing and subword-nmt with the models, vocabulary and threshold of the data folder, and their inverse."""
 
     def __init__(self, cfg: RelaBPEConfig) -> None:
-        if not cfg.bpe_codes:
-            raise InputError("--bpe rela_bpe needs --bpe-codes DATA/bpecodes, in a data folder of `rela prepare`")
-        data = Path(cfg.bpe_codes).parent
-        settings = settings_of(load_record(data))
-        self.recase = load_truecaser(data, settings.source_lang, settings)
-        self.segmenter = load_segmenter(data, settings.source_lang, settings)
-        self.settings = settings
+        with one_line_in_fairseq():
+            if not cfg.bpe_codes:
+                raise InputError("--bpe rela_bpe needs --bpe-codes DATA/bpecodes, in a data folder of `rela prepare`")
+            data = Path(cfg.bpe_codes).parent
+            settings = settings_of(load_record(data))
+            self.recase = load_truecaser(data, settings.source_lang, settings)
+            self.segmenter = load_segmenter(data, settings.source_lang, settings)
+            self.settings = settings
 
     def encode(self, x: str) -> str:
-        if self.settings.remove_diacritics and text.has_diacritics(x):
-            raise InputError("the model knows no diacritics: give --tokenizer rela_moses --prepared DATA as well")
-        return self.segmenter.process_line(self.recase(x))
+        with one_line_in_fairseq():
+            if self.settings.remove_diacritics and text.has_diacritics(x):
+                raise InputError("the model knows no diacritics: give --tokenizer rela_moses --prepared DATA as well")
+            return self.segmenter.process_line(self.recase(x))
 
     def decode(self, x: str) -> str:
         tokens = bpe.undo(x)

@@ -9,9 +9,24 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 from .commands import USER_DIR, run_fairseq
 from .data import bpe
-from .data.binarise import binarise, count_sentences
+from .data.binarise import (
+    TASK_STATE,
+    binarise,
+    count_sentences,
+    dictionary_file_checksum,
+    identity,
+    refuse_other_data,
+)
 from .data.lines import PathLike, read_json, read_lines, write_whole
-from .data.prepare import MAX_POSITIONS, RECORD, load_record, segment_text, settings_of
+from .data.prepare import (
+    MAX_POSITIONS,
+    RECORD,
+    load_record,
+    refuse_other_side,
+    require_language,
+    segment_text,
+    settings_of,
+)
 from .data.text import TOKENISERS, Detokeniser
 from .data.truecase import detruecase
 from .errors import InputError
@@ -115,10 +130,12 @@ def translate(
         raise InputError(f"--output {output}: give a name that the files OUTPUT.txt and others begin with")
     from . import checkpoints  # imports torch
 
-    checkpoints.load(checkpoint)  # refuses what is not a checkpoint, or would run code, in one line
+    state = checkpoints.load(checkpoint)  # refuses what is not a checkpoint, or would run code, in one line
     settings = settings_of(load_record(data))
-    refuse_other_dictionaries(checkpoint, data)
+    refuse_other_dictionaries(checkpoint, data, state)
     languages = settings.languages
+    if source is not None:
+        refuse_other_side(source, *languages)
     log = output.with_name(output.name + ".log")
     with tempfile.TemporaryDirectory(prefix="rela-translate-") as name:
         work = Path(name)
@@ -147,12 +164,18 @@ def translate(
     return speed
 
 
-def refuse_other_dictionaries(checkpoint: Path, data: Path) -> None:
-    """A model reads another corpus's pieces as its own where the dictionaries happen to be of equal size.
+def refuse_other_dictionaries(checkpoint: Path, data: Path, state: Optional[Dict[str, Any]] = None) -> None:
+    """
+    Args:
+        state: what the checkpoint holds; without it only the record of its run is asked.
 
     Raises:
-        InputError: the run of the checkpoint says that it was trained with other dictionaries.
+        InputError: the checkpoint, or the record of its run, says that it was trained with other dictionaries.
     """
+    if state is not None:
+        langs = settings_of(load_record(data)).languages
+        given = identity(*langs, *(dictionary_file_checksum(data / f"dict.{lang}.txt") for lang in langs))
+        refuse_other_data((state.get("task_state") or {}).get(TASK_STATE), given, checkpoint, data)
     run, record = checkpoint.parent / "train.json", data / RECORD
     if run.is_file() and record.is_file():
         trained, given = read_json(run).get("data", {}), load_record(data)["outputs"]
@@ -188,11 +211,13 @@ def score(
     """
     from sacrebleu.metrics import BLEU
 
+    require_language("--target-lang", target_lang)
     if tokeniser not in TOKENISERS:
         raise InputError(f"--tokeniser {tokeniser}: choose one of {', '.join(TOKENISERS)}")
     if not any(line.strip() for line in references):
         raise InputError("the reference has no text; is it the right file?")
-    if any(line.endswith("@@") or "@@ " in line for line in references):
+    # of pieces most lines have this; of text, one in many thousands
+    if 10 * sum(line.endswith("@@") or "@@ " in line for line in references) >= len(references):
         raise InputError("the reference holds BPE pieces; give the raw text, such as DATA/raw/test.LANG")
     _same_length(hypotheses, references, "reference")
     tokens = [bpe.undo(line) for line in hypotheses]

@@ -164,6 +164,9 @@ def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequ
     config.require_task(task)
     _refuse_reserved(overrides)
     record = load_record(data)
+    pair, meant = (f"{s.source_lang}-{s.target_lang}" for s in (settings_of(record), config.load_task(task).settings))
+    if pair != meant:
+        print(f"warning: {data} is of {pair}, and {task} is made for {meant}", file=sys.stderr)
     refuse_changed(data, [name for name in record["outputs"] if name.endswith((".bin", ".idx", ".txt"))])
     data, save_dir = data.resolve(), save_dir.resolve()
     refuse_colon(data)

@@ -13,6 +13,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, build_model
 from omegaconf import OmegaConf
 
 from fairseq_rela.attention import VariantAttention
+from fairseq_rela.errors import InputError
 from fairseq_rela.models import transformer_rela
 from fairseq_rela.models.transformer_rela import (
     ARCHITECTURES,
@@ -155,7 +156,11 @@ def test_every_option_of_fairseqs_transformer_is_there():
         (["--dropout", "1.5"], "--dropout 1.5 is not a probability"),
     ],
 )
-def test_nonsense_is_refused_in_one_line(flags, message, capsys):
+@pytest.mark.parametrize("command", ["/usr/bin/fairseq-train", "/x/fairseq_cli/hydra_train.py"])
+def test_nonsense_is_refused_in_one_line(flags, message, command, capsys, monkeypatch):
+    with pytest.raises(InputError):  # in Python nothing ends the process
+        from_flags("--arch", "transformer_rela_tiny", *flags)
+    monkeypatch.setattr("sys.argv", [command])
     with pytest.raises(SystemExit) as error:
         from_flags("--arch", "transformer_rela_tiny", *flags)
     assert error.value.code == 2
@@ -299,12 +304,12 @@ def test_a_norm_that_is_half_there_is_refused():
     """Only a norm that is absent as a whole starts fresh."""
     state = make_model("rela_g").state_dict()
     del state["encoder.layers.0.self_attn.attn_norm.gate"]
-    with pytest.raises(RuntimeError, match="attn_norm.gate"):
+    with pytest.raises(InputError, match="attn_norm.gate"):
         make_model("rela_g").load_state_dict(state, strict=True)
 
 
 def test_a_rela_checkpoint_does_not_load_as_softmax():
-    with pytest.raises(RuntimeError, match="attn_norm"):
+    with pytest.raises(InputError, match="attn_norm"):
         make_model("softmax").load_state_dict(make_model("rela_g").state_dict(), strict=True)
 
 

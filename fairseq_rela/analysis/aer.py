@@ -10,7 +10,8 @@ from typing import FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Se
 from ..errors import InputError
 
 Link = Tuple[int, int]  # (source position, target position), from 0
-_LINK = re.compile(r"(\d+)([-p])(\d+)")
+_LINK = re.compile(r"([0-9]{1,9})([-p])([0-9]{1,9})")
+_BETTER = 0.05  # of the alignment error rate; what is gained by chance is less
 
 
 class Gold(NamedTuple):
@@ -128,3 +129,23 @@ def count(gold: Sequence[Gold], hypothesis: Sequence[Iterable[Link]]) -> Counts:
     if not totals[0] + totals[1]:
         raise InputError("neither alignment has a link to compare; are these the right files?")
     return Counts(*totals)
+
+
+def fits_better(gold: Sequence[Gold], hypothesis: Sequence[Iterable[Link]]) -> Optional[str]:
+    """How else the hypothesis may be meant, where the gold alignment then fits clearly better; None where not.
+
+    A transposed file, or one that counts from another number, has an error rate as any other, only a worse one.
+    """
+    links = [list(pairs) for pairs in hypothesis]
+    best = count(gold, links).aer - _BETTER
+    found = None
+    for what, swap, shift in (
+        ("with the two sides of one file swapped", True, 0),
+        ("if the hypothesis counted its words from 1 less", False, 1),
+        ("if the hypothesis counted its words from 1 more", False, -1),
+    ):
+        other = [{(j if swap else i + shift, i if swap else j + shift) for i, j in pairs} for pairs in links]
+        aer = count(gold, other).aer
+        if aer < best:
+            best, found = aer, f"the AER would be {100 * aer:.1f} {what}"
+    return found

@@ -41,6 +41,7 @@ from ..data.prepare import (
     load_truecaser,
     make_preprocessor,
     refuse_changed,
+    refuse_other_side,
     settings_of,
 )
 from ..data.text import repair_tokens
@@ -318,6 +319,7 @@ def rank(
     _check_options(keep_best, max_null_rate, workers)
     scorer = load_scorer(checkpoint, data, device, max_tokens)
     settings = scorer.encode.settings
+    refuse_swapped(source, target, settings)
     kept_files = tuple(output.with_name(f"{output.name}.{lang}") for lang in settings.languages)
     _refuse_overwriting((source, target), (output, _partial(output), _record(output), *kept_files))
     if not scorer.has_nulls:
@@ -368,6 +370,17 @@ def _check_options(keep_best: Optional[int], max_null_rate: Optional[float], wor
             raise InputError(f"--{name} {value}: give a number of at least 1")
     if max_null_rate is not None and not 0 <= max_null_rate <= 1:
         raise InputError(f"--max-null-rate {max_null_rate}: give a number from 0 to 1")
+
+
+def refuse_swapped(source: Path, target: Path, settings: Settings) -> None:
+    """
+    Raises:
+        InputError: the names of the files say that they are of the other side each, or they are one file.
+    """
+    refuse_other_side(source, settings.source_lang, settings.target_lang)
+    refuse_other_side(target, settings.target_lang, settings.source_lang)
+    if source.resolve() == target.resolve():
+        raise InputError(f"{source} is given for both sides; give the source and its translation")
 
 
 def _refuse_overwriting(inputs: Iterable[Path], outputs: Iterable[Path]) -> None:

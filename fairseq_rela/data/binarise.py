@@ -3,17 +3,18 @@
 fairseq's own classes hold the dictionaries and write the indices; only the loop over the words is ours.
 """
 
+import hashlib
 import shutil
 import struct
 from array import array
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional
 
 from ..commands import load_plugin, shown
 from ..errors import InputError
 from .bpe import count_words_of
-from .lines import LineBlock, read_line_blocks, write_whole
+from .lines import LineBlock, PathLike, read_line_blocks, read_lines, write_whole
 from .workers import Map, worker_pool
 
 _MAGIC = b"MMIDIDX\x00\x00"
@@ -35,6 +36,49 @@ def count_sentences(prefix: Path) -> int:
         raise InputError(f"{path}: not an index of fairseq's binarised data; binarise again")
     _version, _dtype, sentences = struct.unpack("<QBQ", header[9:])
     return sentences
+
+
+def dictionary_checksum(pieces: Iterable[str]) -> str:
+    """Of the pieces of a dictionary in their order, without the special symbols and the counts."""
+    return hashlib.sha256("\n".join(pieces).encode("utf-8")).hexdigest()
+
+
+def dictionary_file_checksum(path: PathLike) -> str:
+    """The same of a ``dict.LANG.txt``."""
+    return dictionary_checksum(line.rpartition(" ")[0] for line in read_lines(path))
+
+
+TASK_STATE = "translation_rela"  # under this key of its task_state a checkpoint holds the identity of its data
+
+
+def identity(source_lang: str, target_lang: str, source_dictionary: str, target_dictionary: str) -> Dict[str, str]:
+    """What data must share with those that a model was trained on: languages, and checksums of the dictionaries."""
+    return {
+        "source_lang": source_lang,
+        "target_lang": target_lang,
+        "source_dictionary": source_dictionary,
+        "target_dictionary": target_dictionary,
+    }
+
+
+def refuse_other_data(trained: Any, given: Dict[str, str], checkpoint: Any, data: Any) -> None:
+    """A model would read other pieces as its own, where the dictionaries happen to be of equal size.
+
+    Args:
+        trained, given: as :func:`identity`; None where the checkpoint does not say.
+
+    Raises:
+        InputError: other dictionaries, or source and target the other way round.
+    """
+    if not isinstance(trained, dict) or not given.keys() <= trained.keys():
+        return
+    source, target = trained["source_lang"], trained["target_lang"]
+    if (source, target) == (given["target_lang"], given["source_lang"]):
+        raise InputError(f"{checkpoint} translates {source} to {target}, not the other way; swap the two languages")
+    for side in ("source", "target"):
+        if trained[f"{side}_dictionary"] != given[f"{side}_dictionary"]:
+            name = f"dict.{given[f'{side}_lang']}.txt"
+            raise InputError(f"{checkpoint} was trained with another {name} than that of {data}; give its own data")
 
 
 class Binarised(NamedTuple):

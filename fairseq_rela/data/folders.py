@@ -40,6 +40,8 @@ def only_process(output: Path, doing: str = "made") -> Iterator[None]:
     Raises:
         InputError: another process is making the same file or folder; the line says which.
     """
+    if not output.name:
+        raise InputError(f"{output}: not a name that something can be {doing} under; give another")
     lock = output.with_name(f".{output.name}.lock")
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 
 from tqdm import tqdm
 
+from ..commands import refuse_colon
 from ..errors import InputError
 from . import bpe, truecase
 from .binarise import binarise
@@ -80,9 +81,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in ("source_lang", "target_lang"):
-            lang = getattr(self, name)
-            if not str(lang).replace("_", "").isalnum():
-                raise InputError(f"--{name.replace('_', '-')} {lang!r}: give a language code such as en")
+            require_language(f"--{name.replace('_', '-')}", getattr(self, name))
         if self.source_lang == self.target_lang:
             raise InputError(f"source and target language are both {self.source_lang}; give two different codes")
         if self.tokeniser not in TOKENISERS:
@@ -140,6 +139,7 @@ def prepare(
         InputError: bad files or settings, unequal or unexpected counts, or a folder made from something else.
     """
     workers = workers or os.cpu_count() or 1
+    refuse_colon(output.resolve())
     for split in SPLITS:
         if split not in corpus.files:
             raise InputError(f"no files for the {split} set; give --{split}")
@@ -213,8 +213,13 @@ def load_record(data: PathLike) -> Dict[str, Any]:
     if not path.is_file():
         raise InputError(f"{data}: no {RECORD}, so this is not a data folder of `rela prepare`")
     record = read_json(path)
-    if not isinstance(record, dict) or not {"settings", "inputs", "outputs", "splits"} <= record.keys():
-        raise InputError(f"{path}: not a record of `rela prepare`; prepare the data again")
+    parts = ("settings", "inputs", "outputs", "splits")
+    try:
+        sound = all(isinstance(record[part], dict) for part in parts) and settings_of(record) is not None
+    except (TypeError, KeyError, InputError):
+        sound = False
+    if not sound:
+        raise InputError(f"{path}: not a record of `rela prepare`, or of another version; prepare the data again")
     return record
 
 
@@ -227,6 +232,25 @@ def refuse_changed(data: Path, names: Iterable[str]) -> None:
     for name in names:
         if not (data / name).is_file() or sha256(data / name) != outputs.get(name):
             raise InputError(f"{data / name} is missing or has changed since it was prepared; prepare the data again")
+
+
+def require_language(option: str, lang: Any) -> None:
+    """
+    Raises:
+        InputError: no code of a language, of which file names can be made.
+    """
+    if not str(lang).replace("_", "").isalnum():
+        raise InputError(f"{option} {lang!r}: give a language code such as en")
+
+
+def refuse_other_side(path: Path, lang: str, other: str) -> None:
+    """
+    Raises:
+        InputError: the name of a file says that it is of the other language of a pair.
+    """
+    name = path.name[:-3] if path.name.endswith(".gz") else path.name
+    if name.endswith(f".{other}"):
+        raise InputError(f"{path} ends in .{other}, and text of {lang} belongs here; are the two sides swapped?")
 
 
 def settings_of(record: Dict[str, Any]) -> Settings:

@@ -35,7 +35,7 @@ def worker_pool(number: int, initialise: Optional[Callable[..., None]] = None, *
             waiting: "Deque[Future]" = deque()
             try:
                 for block in blocks:
-                    waiting.append(pool.submit(function, block))
+                    waiting.append(pool.submit(_work, function, block))
                     if len(waiting) >= _AHEAD * number:
                         yield waiting.popleft().result()
                 while waiting:
@@ -75,4 +75,16 @@ def _initialise(parent: int, initialise: Optional[Callable[..., None]], argument
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers to Ctrl-C
     if initialise is not None:
-        initialise(*arguments)
+        try:
+            initialise(*arguments)
+        except InputError as error:  # or the pool would only know that a process has ended
+            _refused.append(error)
+
+
+_refused: List[InputError] = []
+
+
+def _work(function: Callable[[Any], Any], block: Any) -> Any:
+    if _refused:
+        raise _refused[0]
+    return function(block)

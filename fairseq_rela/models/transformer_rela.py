@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import logging
-import sys
 from collections import Counter
 from typing import Any, Dict, List, Optional, Set
 
@@ -24,7 +23,7 @@ from omegaconf import OmegaConf, open_dict
 from torch import nn
 
 from ..attention import VariantAttention, attention_name, build_attention
-from ..errors import InputError
+from ..errors import InputError, one_line_in_fairseq
 from ..variants import DEFAULT_VARIANT, SITES, VARIANTS, find_variant, parse_sites
 
 logger = logging.getLogger(__name__)
@@ -286,17 +285,13 @@ class TransformerRelaModel(TransformerModelBase):
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "TransformerRelaModel":
         arch = getattr(cfg, "_name", None) or MODEL_NAME
-        try:
+        with one_line_in_fairseq():
             if OmegaConf.is_config(cfg):
                 with open_dict(cfg):
                     apply_architecture(cfg, arch)
             else:
                 apply_architecture(cfg, arch)
             check_config(cfg)
-        except InputError as error:
-            # fairseq's commands would bury the line in a traceback
-            print(f"fairseq_rela: error: {error}", file=sys.stderr)
-            raise SystemExit(2) from error
         model = super().build_model(nested_config(cfg), task)
         logger.info(f"attention: {describe_attention(model)}")
         return model
@@ -313,6 +308,9 @@ class TransformerRelaModel(TransformerModelBase):
         """As fairseq's; a checkpoint of a softmax Transformer fits too.
 
         The norms of attentions that the checkpoint has none for start fresh, which one line of the log says.
+
+        Raises:
+            InputError: other parameters, or of other shapes.
         """
         state_dict = {k: v for k, v in state_dict.items() if not _is_fused_parameter(k)}
         fresh = _fresh_norms(self, state_dict)
@@ -322,7 +320,15 @@ class TransformerRelaModel(TransformerModelBase):
                 f"the checkpoint has no norm for {len(fresh)} attention parameters, which start fresh: "
                 + ", ".join(fresh)
             )
-        return super().load_state_dict(state_dict, strict, model_cfg, args)
+        with one_line_in_fairseq():
+            try:
+                return super().load_state_dict(state_dict, strict, model_cfg, args)
+            except RuntimeError as error:
+                # torch lists every parameter; the first says enough
+                reason = " ".join(str(error).split()).partition(": ")[2][:200]
+                raise InputError(
+                    f"the checkpoint does not fit the model ({reason}); give the data and architecture that it is of"
+                ) from error
 
 
 def _is_fused_parameter(key: str) -> bool:

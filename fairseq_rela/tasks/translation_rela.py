@@ -2,15 +2,19 @@
 
 import logging
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Dict, List, Optional
 
+from fairseq import utils
+from fairseq.data import data_utils
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor
 
 from ..analysis.alignment import Link, strongest_links
-from ..errors import InputError
+from ..data.binarise import TASK_STATE, dictionary_checksum, identity, refuse_other_data
+from ..errors import InputError, one_line_in_fairseq
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +74,26 @@ class TranslationRelaConfig(TranslationConfig):
     )
 
 
+def _require_data(cfg: TranslationRelaConfig) -> None:
+    if not cfg.data or "://" in cfg.data:
+        return  # nothing to see from here
+    folders = [Path(path) for path in utils.split_paths(cfg.data)]
+    for folder in folders:
+        if not folder.is_dir():
+            raise InputError(f"{folder}: no such folder of binarised data; give one of `rela prepare`")
+    langs = cfg.source_lang, cfg.target_lang
+    if None in langs:
+        langs = data_utils.infer_language_pair(str(folders[0]))
+    if None in langs:
+        raise InputError(f"{folders[0]}: its languages do not show; give --source-lang and --target-lang")
+    if langs[0] == langs[1]:
+        raise InputError(f"source and target language are both {langs[0]}; give two different ones")
+    for lang in langs:
+        if not (folders[0] / f"dict.{lang}.txt").is_file():
+            there = ", ".join(sorted(path.name for path in folders[0].glob("dict.*.txt"))) or "no dictionary"
+            raise InputError(f"{folders[0]}: no dict.{lang}.txt; it has {there}")
+
+
 @register_task("translation_rela", dataclass=TranslationRelaConfig)
 class TranslationRelaTask(TranslationTask):
     """``--task translation_rela``: the ``translation`` task of fairseq, and
@@ -77,8 +101,47 @@ class TranslationRelaTask(TranslationTask):
     * ``--gnmt-lenpen ALPHA`` for the length penalty of the paper,
     * ``--print-alignment hard`` gives no link to a target word that attends to nothing,
     * outside training every sentence is in a batch: some versions of fairseq drop the last one unless its size
-      is a multiple of ``--required-batch-size-multiple``, 8 by default.
+      is a multiple of ``--required-batch-size-multiple``, 8 by default,
+    * checkpoints say of what dictionaries they are, and are refused for data with others.
     """
+
+    @classmethod
+    def setup_task(cls, cfg: TranslationRelaConfig, **kwargs: Any) -> "TranslationRelaTask":
+        """
+        Raises:
+            InputError: no such folder, or none of binarised data of the two languages.
+        """
+        with one_line_in_fairseq():
+            _require_data(cfg)
+        return super().setup_task(cfg, **kwargs)
+
+    def load_dataset(self, split: str, *args: Any, **kwargs: Any) -> None:
+        try:
+            super().load_dataset(split, *args, **kwargs)
+        except FileNotFoundError as error:
+            with one_line_in_fairseq():
+                pair = f"{self.cfg.source_lang}-{self.cfg.target_lang}"
+                raise InputError(f"{self.cfg.data}: no subset {split!r} of {pair} ({error})") from error
+
+    def state_dict(self) -> Dict[str, Any]:
+        return {**super().state_dict(), TASK_STATE: self._identity()}
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """
+        Raises:
+            InputError: the model of a checkpoint was trained with other dictionaries, or from target to source.
+        """
+        state = dict(state_dict)
+        with one_line_in_fairseq():
+            refuse_other_data(state.pop(TASK_STATE, None), self._identity(), "the checkpoint", self.cfg.data)
+        super().load_state_dict(state)
+
+    def _identity(self) -> Dict[str, str]:
+        checksums = [
+            dictionary_checksum(dictionary.symbols[dictionary.nspecial :])
+            for dictionary in (self.source_dictionary, self.target_dictionary)
+        ]
+        return identity(self.cfg.source_lang, self.cfg.target_lang, *checksums)
 
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
         # only training leaves out sentences that are too long without asking
@@ -92,8 +155,9 @@ class TranslationRelaTask(TranslationTask):
     ) -> Any:
         alpha = getattr(self.cfg, "gnmt_lenpen", None)
         if alpha is not None and seq_gen_cls is None and not getattr(args, "score_reference", False):
-            if getattr(args, "lenpen", 1) != 1 or getattr(args, "unnormalized", False):
-                raise InputError("--gnmt-lenpen replaces --lenpen and --unnormalized; give only one of them")
+            with one_line_in_fairseq():
+                if getattr(args, "lenpen", 1) != 1 or getattr(args, "unnormalized", False):
+                    raise InputError("--gnmt-lenpen replaces --lenpen and --unnormalized; give only one of them")
             extra_gen_cls_kwargs = dict(extra_gen_cls_kwargs or {}, gnmt_lenpen=alpha)
             seq_gen_cls = GNMTSequenceGenerator
             if getattr(args, "print_alignment", False):
