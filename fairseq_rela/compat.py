@@ -38,11 +38,11 @@ def require_fairseq() -> None:
     """Import fairseq, with one clear line where that fails.
 
     Raises:
-        ImportError: fairseq is missing, or does not import on this Python.
+        ImportError: fairseq is missing, does not import on this Python, or its compiled part does not load.
     """
     try:
         import fairseq.models
-        import fairseq.tasks  # noqa: F401
+        import fairseq.tasks
     except ModuleNotFoundError as error:
         if error.name == "fairseq":
             message = f"fairseq_rela needs fairseq, which is not installed: {INSTALL_HINT}"
@@ -53,6 +53,14 @@ def require_fairseq() -> None:
         reason = " ".join(str(error).split())[:200]
         raise ImportError(
             f"the installed fairseq does not import on this Python ({type(error).__name__}: {reason}): {INSTALL_HINT}"
+        ) from None
+    try:
+        import fairseq.data.data_utils_fast  # noqa: F401
+    except Exception as error:  # built for another numpy, which fairseq itself reports as not built at all
+        reason = " ".join(str(error).split())[:200]
+        raise ImportError(
+            f"fairseq's compiled part fairseq.data.data_utils_fast does not load ({type(error).__name__}: {reason}): "
+            "install numpy in the version that fairseq was built for, or build fairseq anew"
         ) from None
 
 

@@ -1,6 +1,7 @@
 """Importing the plugin where fairseq is missing, broken, or loses sentences."""
 
 import sys
+from dataclasses import MISSING, fields, is_dataclass
 
 import numpy as np
 import pytest
@@ -17,6 +18,42 @@ def fake_fairseq(folder, code):
     package.mkdir()
     (package / "__init__.py").write_text(code)
     return {"PYTHONPATH": f"{folder}:{ROOT}"}
+
+
+def test_a_compiled_part_for_another_numpy_is_named_with_its_true_cause(tmp_path):
+    """B43: fairseq itself says that it was never built, and only once training has begun."""
+    reason = "numpy.dtype size changed, may indicate binary incompatibility"
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'fairseq.data.data_utils_fast':\n"
+        f"            raise ValueError({reason!r})\n"
+        "sys.meta_path.insert(0, Finder())\n"
+    )
+    result = run(*IMPORT, env={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
+    last = result.stderr.strip().splitlines()[-1]
+    assert result.returncode != 0 and last.startswith("ImportError: fairseq's compiled part")
+    assert reason in last and "numpy" in last and "During handling" not in result.stderr
+
+
+def test_every_dataclass_of_the_plugin_is_one_on_python_3_12():
+    """B30: from 3.11 on, a default that can change is refused when the class is made, not only a list or dict."""
+    from fairseq.dataclass import FairseqDataclass
+
+    from fairseq_rela import encoders
+    from fairseq_rela.models.transformer_rela import TransformerRelaConfig
+    from fairseq_rela.tasks.translation_rela import TranslationRelaConfig
+
+    configs = [value for value in vars(encoders).values() if isinstance(value, type)]
+    configs = [cls for cls in configs if issubclass(cls, FairseqDataclass) and cls is not FairseqDataclass]
+    assert len(configs) == 2
+    for cls in (TransformerRelaConfig, TranslationRelaConfig, *configs):
+        assert is_dataclass(cls())
+        own = [f for f in fields(cls) if f.default is not MISSING]
+        assert own and all(f.default.__class__.__hash__ is not None for f in own), cls
+        # and no default is a class where an instance belongs, as in the forks for newer Pythons
+        assert not [f.name for f in own if isinstance(f.default, type)]
 
 
 @pytest.mark.parametrize(

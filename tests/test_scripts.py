@@ -50,3 +50,20 @@ def test_requirements_are_pinned_in_one_place():
     assert len(set(names)) == len(names)
     setup = (ROOT / "setup.py").read_text()
     assert "==" not in setup.split("install_requires")[1].split("entry_points")[0]
+
+
+def pinned(name):
+    lines = (ROOT / name).read_text().splitlines()
+    return dict(line.split("==") for line in lines if line and not line.startswith("#"))
+
+
+def test_fairseqs_own_pins_are_not_installed_with_it():
+    """B31: omegaconf below 2.1 has metadata that pip refuses from 24.1 on, and fairseq's pins ask for it."""
+    script = (ROOT / "scripts" / "environment.sh").read_text()
+    assert set(pinned("requirements-fairseq.txt")) == {"ve-fairseq"}
+    assert '--no-deps --requirement "$ROOT/requirements-fairseq.txt"' in script
+    versions = pinned("requirements.txt")
+    for package, oldest in (("omegaconf", (2, 1)), ("hydra-core", (1, 1))):
+        assert tuple(map(int, versions[package].split(".")[:2])) >= oldest
+    # what fairseq imports is there without its own list
+    assert {"torch", "numpy", "bitarray", "cffi", "regex", "scikit-learn", "tqdm", "sacrebleu"} <= set(versions)

@@ -6,11 +6,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from conftest import make_dictionary, make_model, make_task
+from conftest import ROOT, make_dictionary, make_model, make_task
 from fairseq.data import LanguagePairDataset, ListDataset
 from fairseq.sequence_generator import SequenceGenerator
+from test_config import compose
 from test_models import random_batch
 
+from fairseq_rela.config import task_names
 from fairseq_rela.errors import InputError
 from fairseq_rela.tasks.translation_rela import (
     GNMTScoring,
@@ -180,3 +182,33 @@ def test_training_keeps_the_multiple_that_is_asked_for():
 def test_fixture_dictionaries_agree():
     task = make_task()
     assert len(task.source_dictionary) == len(make_dictionary()) == 24
+
+
+def test_validation_bleu_is_another_number():
+    """B29: fairseq's references are binarised text, where an unknown word is a word that nothing matches."""
+    from fairseq_rela.evaluation import score
+
+    reference = "the cat sat on the zyzzyva today"
+    dictionary = make_dictionary(0)
+    for word in (*reference.replace("zyzzyva", "mat").split(), "zyz@@", "zyva"):
+        dictionary.add_symbol(word)
+    task = TranslationRelaTask(
+        TranslationRelaConfig(data="", eval_bleu=True, eval_bleu_remove_bpe="@@ "), dictionary, dictionary
+    )
+    task.tokenizer = None
+    target = dictionary.encode_line(reference, add_if_not_exist=False).long()[None]
+    perfect = dictionary.encode_line(reference.replace("zyzzyva", "zyz@@ zyva"), add_if_not_exist=False).long()
+    task.inference_step = lambda *args, **kwargs: [[{"tokens": perfect}]]
+    watched = task._inference_with_bleu(None, {"target": target}, None)
+    scored = score([dictionary.string(perfect)], [reference], "en")
+    assert scored["bleu"] == pytest.approx(100)
+    # 6 of 7 words match, and 4 of 6, 3 of 5, 2 of 4 longer n-grams
+    assert watched.score == pytest.approx(100 * (6 / 7 * 4 / 6 * 3 / 5 * 2 / 4) ** 0.25)
+
+
+@pytest.mark.parametrize("name", task_names())
+def test_no_shipped_config_chooses_by_validation_bleu(name):
+    """B29: what is averaged and scored are the last checkpoints; README calls the other number one to watch."""
+    cfg = compose(name)
+    assert not cfg["task"].get("eval_bleu") and cfg["checkpoint"]["best_checkpoint_metric"] == "loss"
+    assert "eval_bleu" in (ROOT / "README.md").read_text()
