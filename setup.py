@@ -43,7 +43,7 @@ setup(
         "chinese": ["jieba"],
         "plots": ["matplotlib>=3.7"],
         "slurm": ["hydra-submitit-launcher"],
-        "test": ["hypothesis", "pytest", "ruff"],
+        "test": ["hypothesis", "pytest", "pytest-xdist", "ruff"],
     },
     entry_points={"console_scripts": ["rela = fairseq_rela.cli:main"]},
     classifiers=["License :: OSI Approved :: MIT License", "Programming Language :: Python :: 3"],

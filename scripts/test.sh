@@ -5,4 +5,5 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 cd "$ROOT"
 ruff check .
 ruff format --check .
-exec python -m pytest "$@"
+# a process for each core, each file of tests in one of them
+exec python -m pytest -n auto --dist loadfile --no-loadscope-reorder "$@"

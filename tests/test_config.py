@@ -73,6 +73,7 @@ def test_addresses_are_in_the_corpus_files_alone():
     for path in [*(ROOT / "fairseq_rela").rglob("*.py"), *CONFIGS.rglob("*.yaml"), *(ROOT / "scripts").iterdir()]:
         if path.parent.name != "corpus":
             text = path.read_text(encoding="utf-8").replace("http://www.w3.org/XML", "")
+            text = text.replace("https://arxiv.org/abs/2104.07012", "")  # the paper, of which nothing is fetched
             assert "http://" not in text and "https://" not in text, path
 
 
