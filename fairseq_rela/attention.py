@@ -1,7 +1,8 @@
 """Multi-head attention with any weight function and norm, as a subclass of fairseq's own module."""
 
+import logging
 from contextlib import contextmanager, nullcontext
-from typing import Dict, Iterator, Optional, Tuple
+from typing import Dict, Iterator, Optional, Set, Tuple
 
 import torch
 from fairseq.modules import MultiheadAttention
@@ -10,7 +11,10 @@ from torch import Tensor, nn
 from . import functional
 from .errors import InputError
 from .functional import at_least_float32
+from .kernels import backends
 from .variants import find_variant
+
+logger = logging.getLogger(__name__)
 
 IncrementalState = Dict[str, Dict[str, Optional[Tensor]]]
 
@@ -27,17 +31,35 @@ class VariantAttention(MultiheadAttention):
     Parameters are named as in fairseq (``q_proj``, ``k_proj``, ``v_proj``, ``out_proj``), so that a softmax
     checkpoint can start a model; those of the norm are ``attn_norm.weight`` (gain) and ``attn_norm.gate``.
 
+    Where the weights are ReLU's, passes over whole sequences from which nobody wants the weights go by a fused
+    kernel (:mod:`fairseq_rela.kernels.backends`); steps of decoding and all else go as above, the plain way.
+
     Args:
         variant_name: a key of :data:`fairseq_rela.variants.VARIANTS`.
         embed_dim: d, the model size.
         num_heads: H; d is a multiple of it.
+        backend: a key of :data:`fairseq_rela.kernels.backends.CHOICES`.
         kwargs: as for :class:`fairseq.modules.MultiheadAttention`.
+
+    Attributes:
+        last_backend: what computed the last pass: ``plain``, or the name of a kernel; None before the first.
+
+    Raises:
+        InputError: no such backend, or ``fused`` for an attention that no kernel computes.
     """
 
-    def __init__(self, variant_name: str, embed_dim: int, num_heads: int, **kwargs) -> None:
+    def __init__(self, variant_name: str, embed_dim: int, num_heads: int, *, backend: str = "auto", **kwargs) -> None:
         super().__init__(embed_dim, num_heads, **kwargs)
         variant = find_variant(variant_name)
         self.variant_name = variant_name
+        refuse_backend(variant_name, backend)
+        self.backend = backend
+        self.last_backend: Optional[str] = None
+        # a key that is added to all sentences has no place in the kernels
+        added = self.bias_k is not None or self.add_zero_attn
+        if backend == "fused" and added:
+            raise InputError("--rela-backend fused: no kernel for add_bias_kv and add_zero_attn; give auto")
+        self._may_be_fused = backend != "plain" and variant.weights is functional.relu and not added
         # the scores are this module's own, so ReLU may take their place
         self.weight_function = functional.relu_ if variant.weights is functional.relu else variant.weights
         self.attn_norm = variant.norm(embed_dim) if variant.norm is not None else None
@@ -75,9 +97,17 @@ class VariantAttention(MultiheadAttention):
         Returns:
             the output (T, B, d), and the weights in at least float32 or None.
         """
+        wants_weights = need_weights or need_head_weights
         with _autocast_off(query) as was_on:
             if was_on:
                 query, key, value = (x if x is None else x.float() for x in (query, key, value))
+            if not (wants_weights or before_softmax or incremental_state is not None):
+                kernel = self._kernel(query, key, value, key_padding_mask, attn_mask)
+                if kernel is not None:
+                    return self._output(
+                        self._fused(kernel, query, key, value, key_padding_mask, attn_mask), query
+                    ), None
+            self._ran("plain")
             scores, values = super().forward(
                 query,
                 key,
@@ -91,16 +121,80 @@ class VariantAttention(MultiheadAttention):
             if before_softmax:
                 return scores, values
             weights = self.weight_function(scores)
-            context = self._weighted_sum(self.dropout_module(weights), values)  # (T, B, d)
-            if self.attn_norm is not None:
-                context = self.attn_norm(context)
-            output = self.out_proj(_cast(context, query.dtype))
+            output = self._output(self._weighted_sum(self.dropout_module(weights), values), query)
 
-        if not (need_weights or need_head_weights):
+        if not wants_weights:
             return output, None
         bsz = query.size(1)
         weights = weights.view(bsz, self.num_heads, *weights.shape[1:]).transpose(0, 1)
         return output, weights if need_head_weights else weights.mean(dim=0)
+
+    def _output(self, context: Tensor, query: Tensor) -> Tensor:
+        """Norm and output projection, in the precision of the query."""
+        if self.attn_norm is not None:
+            context = self.attn_norm(context)
+        return self.out_proj(_cast(context, query.dtype))
+
+    def _kernel(
+        self,
+        query: Tensor,
+        key: Optional[Tensor],
+        value: Optional[Tensor],
+        key_padding_mask: Optional[Tensor],
+        attn_mask: Optional[Tensor],
+    ) -> Optional[backends.Kernel]:
+        """The kernel for a pass over whole sequences, or None for the plain way.
+
+        Raises:
+            InputError: there is none, and the backend is to be fused.
+        """
+        if not self._may_be_fused or torch.jit.is_scripting() or torch.jit.is_tracing() or self.onnx_trace:
+            return None
+        if self.encoder_decoder_attention and self.beam_size > 1:
+            return None  # fairseq takes the source of every beam_size-th row
+        if not self.self_attention and (key is None or value is None):
+            return None  # fairseq says what is wrong
+        source = query if self.self_attention else key
+        shapes = (key_padding_mask, (source.size(1), source.size(0))), (attn_mask, (query.size(0), source.size(0)))
+        if any(mask is not None and tuple(mask.shape) != shape for mask, shape in shapes):
+            return None  # and here; a padding mask without dimensions is fairseq's None
+        kernel, reason = backends.find(query.device, attn_mask)
+        if kernel is None and self.backend == "fused":
+            raise InputError(f"--rela-backend fused: {reason}; give auto")
+        return kernel
+
+    def _fused(
+        self,
+        kernel: backends.Kernel,
+        query: Tensor,
+        key: Optional[Tensor],
+        value: Optional[Tensor],
+        key_padding_mask: Optional[Tensor],
+        attn_mask: Optional[Tensor],
+    ) -> Tensor:
+        """The context (T, B, d); queries, keys and values are what they are in fairseq's forward."""
+        if self.self_attention:
+            key = value = query
+        elif self.encoder_decoder_attention:
+            value = key
+        self._ran(kernel.name)
+        dropout = self.dropout_module
+        return kernel.attend(
+            self.q_proj(query),
+            self.k_proj(key),
+            self.v_proj(value),
+            scale=self.scaling,
+            num_heads=self.num_heads,
+            key_padding_mask=key_padding_mask,
+            attn_mask=attn_mask if backends.is_future_mask(attn_mask) else _as_minus_infinity(attn_mask),
+            dropout=dropout.p if self.training or dropout.apply_during_inference else 0.0,
+        )
+
+    def _ran(self, name: str) -> None:
+        self.last_backend = name
+        if self.training and name not in _announced:
+            _announced.add(name)
+            logger.info(f"attention: computed by {backends.describe(name)}")
 
     def _weighted_sum(self, weights: Tensor, values: Tensor) -> Tensor:
         """(B*H, T, S) weights and (B'*H, S, d_h) values to (T, B, d); B = beam * B' where beams share a source."""
@@ -118,6 +212,10 @@ class VariantAttention(MultiheadAttention):
         return context.transpose(0, 1).reshape(tgt_len, bsz, self.embed_dim)
 
 
+# one line of the log for each way that attention was computed in training
+_announced: Set[str] = set()
+
+
 def build_attention(
     name: str,
     embed_dim: int,
@@ -128,6 +226,7 @@ def build_attention(
     dropout: float = 0.0,
     self_attention: bool = False,
     encoder_decoder_attention: bool = False,
+    backend: str = "auto",
     **fairseq_options,
 ) -> MultiheadAttention:
     """The attention module of that name, with the interface of fairseq's ``MultiheadAttention`` (time first).
@@ -140,10 +239,11 @@ def build_attention(
         dropout: probability, on the attention weights.
         self_attention: keys and values are the queries.
         encoder_decoder_attention: keys and values come from the encoder.
+        backend: ``auto``, ``plain`` or ``fused``, see :mod:`fairseq_rela.kernels.backends`.
         fairseq_options: anything else that fairseq's module takes.
 
     Raises:
-        InputError: an unknown name, a size or a probability that cannot be.
+        InputError: an unknown name or backend, a size or a probability that cannot be.
     """
     find_variant(name)
     if embed_dim <= 0 or num_heads <= 0 or embed_dim % num_heads:
@@ -158,11 +258,23 @@ def build_attention(
         self_attention=self_attention,
         encoder_decoder_attention=encoder_decoder_attention,
     )
+    refuse_backend(name, backend)
     if name == "softmax":
         return MultiheadAttention(embed_dim, num_heads, **options)
     if options.pop("xformers_att_config", None) is not None:
         raise InputError(f"--attention {name} has no xFormers implementation; leave the xformers_att_config option out")
-    return VariantAttention(name, embed_dim, num_heads, **options)
+    return VariantAttention(name, embed_dim, num_heads, backend=backend, **options)
+
+
+def refuse_backend(name: str, backend: str) -> None:
+    """
+    Raises:
+        InputError: no such backend, or ``fused`` for a variant that no kernel computes.
+    """
+    if backend not in backends.CHOICES:
+        raise InputError(f"--rela-backend {backend}: choose one of {', '.join(backends.CHOICES)}")
+    if backend == "fused" and find_variant(name).weights is not functional.relu:
+        raise InputError(f"--rela-backend fused: attention {name} has no kernel, only those with ReLU do; give auto")
 
 
 def attention_name(module: nn.Module) -> str:

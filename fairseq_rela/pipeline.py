@@ -22,6 +22,7 @@ from .variants import find_variant
 
 STAGES = ("download", "extract", "prepare", "train", "average", "translate", "score", "attention", "analyze")
 AVERAGED = 5
+_COMPUTED_BY = re.compile(r"attention: computed by (.+)$", re.MULTILINE)
 
 
 class Experiment(NamedTuple):
@@ -215,7 +216,8 @@ def _train_alone(
     model = checkpoints.load(last.path)["cfg"]["model"]
     if model["attention"] != attention:
         raise InputError(f"{last.path} holds attention {model['attention']}, {attention} was asked for")
-    write_json(done, {**wanted, "updates": last.updates})
+    computed_by = _COMPUTED_BY.findall((save_dir / "train.log").read_text(encoding="utf-8"))
+    write_json(done, {**wanted, "updates": last.updates, "computed_by": computed_by})
     print(f"trained for {last.updates:,} updates; checkpoints in {save_dir}")
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,12 @@ import pytest
 import torch
 from fairseq.modules import MultiheadAttention
 
+from fairseq_rela import attention as attention_module
+from fairseq_rela import functional, kernels
 from fairseq_rela.attention import VariantAttention, attention_name, build_attention
 from fairseq_rela.errors import InputError
+from fairseq_rela.kernels import backends
+from fairseq_rela.kernels.relu_attention import attend
 from fairseq_rela.variants import VARIANTS
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -356,6 +361,196 @@ def test_weights_are_handed_out_before_dropout_and_dropout_acts_on_them():
 def test_no_second_copy_of_the_norm_after_deepcopy():
     m = module("rela_g")
     assert set(copy.deepcopy(m).state_dict()) == set(m.state_dict())
+
+
+RECTIFIED = [name for name, variant in VARIANTS.items() if variant.weights is functional.relu]
+
+
+def values_and_gradients(m, site, dtype=torch.float64, autocast=False, **masks):
+    query, memory, pad, future = inputs(site, dtype)
+    query = query.clone().requires_grad_()
+    memory = memory.clone().requires_grad_() if site == "cross" else query
+    m.zero_grad()
+    masks = {"key_padding_mask": pad, "attn_mask": future, **masks}
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        output, weights = m(query, memory, memory, need_weights=False, static_kv=site == "cross", **masks)
+    assert weights is None
+    torch.manual_seed(6)
+    (output * torch.randn(output.shape).to(dtype)).sum().backward()
+    return [output, query.grad, memory.grad, *(p.grad for p in m.parameters())]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("name", RECTIFIED)
+def test_fused_equals_plain(name, site, dtype):
+    fused, plain = (module(name, site, dtype, backend=backend) for backend in ("fused", "plain"))
+    ours, theirs = (values_and_gradients(m, site, dtype) for m in (fused, plain))
+    assert (fused.last_backend, plain.last_backend) == ("cpu", "plain")
+    tolerance = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 1e-2}[dtype]
+    for a, b in zip(ours, theirs):
+        assert a.dtype == b.dtype
+        assert (a - b).abs().max() <= tolerance * b.abs().max().clamp_min(1e-3)
+
+
+@pytest.mark.parametrize("name", RECTIFIED)
+def test_fused_equals_plain_under_autocast(name):
+    fused, plain = (module(name, dtype=torch.float32, backend=backend) for backend in ("fused", "plain"))
+    ours, theirs = (values_and_gradients(m, "encoder", torch.float32, autocast=True) for m in (fused, plain))
+    assert fused.last_backend == "cpu"
+    for a, b in zip(ours, theirs):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_fused_equals_plain_with_masks_of_every_kind():
+    fused, plain = (module("rela_g", backend=backend) for backend in ("fused", "plain"))
+    forbidden = torch.triu(torch.ones(T, T, dtype=torch.bool), 1)
+    numbers = torch.randn(T, T, generator=torch.Generator().manual_seed(0))
+    masks = (
+        *(None, forbidden, numbers, torch.zeros(T, T).masked_fill(forbidden, -1e8)),
+        torch.zeros(T, T).masked_fill(forbidden, -torch.inf).half(),
+    )
+    for mask in masks:
+        for pad in (None, torch.zeros(B, T, dtype=torch.uint8), torch.eye(B, T), torch.ones(B, T, dtype=torch.bool)):
+            given = dict(attn_mask=mask, key_padding_mask=pad)
+            ours, theirs = (values_and_gradients(m, "encoder", **given) for m in (fused, plain))
+            for a, b in zip(ours, theirs):
+                torch.testing.assert_close(a, b)
+    assert fused.last_backend == "cpu"
+
+
+def test_dropout_of_the_fused_way_has_the_mean_of_the_plain_one():
+    """rela_g is not linear in the weights, so the context is looked at: it is in a ReLU without a norm."""
+    m = module("relu", dropout=0.3).train()
+    query, _, pad, _ = inputs("encoder")
+    with torch.no_grad():
+        want = m.eval()(query, query, query, key_padding_mask=pad, need_weights=False)[0]
+        m.train()
+        draws = torch.stack([m(query, query, query, key_padding_mask=pad, need_weights=False)[0] for _ in range(3000)])
+    error = draws.std(0) / len(draws) ** 0.5
+    assert m.last_backend == "cpu" and (draws.std(0) > 0).all()
+    assert ((draws.mean(0) - want).abs() <= 5 * error).all()
+    m.eval()
+    m.dropout_module.apply_during_inference = True  # fairseq's --retain-dropout
+    assert not torch.equal(m(query, query, query, need_weights=False)[0], m(query, query, query, need_weights=False)[0])
+
+
+def test_step_by_step_equals_the_fused_way():
+    m = module("rela_g", "decoder", backend="fused")
+    query, _, _, future = inputs("decoder")
+    want = m(query, query, query, attn_mask=future, need_weights=False)[0]
+    assert m.last_backend == "cpu"
+    state = {}
+    for t in range(T):
+        step = query[t : t + 1]
+        torch.testing.assert_close(m(step, step, step, incremental_state=state, need_weights=False)[0][0], want[t])
+    assert m.last_backend == "plain"
+
+
+def plain_call(m, **options):
+    x = torch.randn(T, B, D, dtype=torch.float64)
+    m(x, x, x, **{"need_weights": False, **options})
+    return m.last_backend
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(need_weights=True),
+        dict(need_head_weights=True),
+        dict(before_softmax=True),
+        dict(incremental_state={}),
+        dict(attn_mask=torch.zeros(T, T, dtype=torch.float64, requires_grad=True)),
+        dict(key_padding_mask=torch.tensor(0)),
+    ],
+)
+def test_what_no_kernel_gives_is_computed_the_plain_way(options):
+    assert plain_call(module("rela_g"), **options) == "plain"
+    assert plain_call(module("rela_g")) == "cpu"
+
+
+def test_attentions_without_a_kernel_are_computed_the_plain_way():
+    for name in VARIANTS:
+        if name not in (*RECTIFIED, "softmax"):
+            assert plain_call(module(name)) == "plain"
+    assert plain_call(module("rela_g", backend="plain")) == "plain"
+    shared = module("rela_g", "cross")
+    shared.set_beam_size(3)  # fairseq then takes each third sentence's keys
+    assert plain_call(shared, incremental_state={}, static_kv=True) == "plain"
+    traced = module("rela_g")
+    traced.prepare_for_onnx_export_()
+    assert plain_call(traced) == "plain"
+
+
+def test_fused_is_refused_where_no_kernel_can_be():
+    for name in VARIANTS:
+        if name not in (*RECTIFIED, "softmax"):
+            with pytest.raises(InputError, match=f"fused: attention {name} has no kernel"):
+                module(name, backend="fused")
+    for option in ("add_bias_kv", "add_zero_attn"):
+        with pytest.raises(InputError, match="no kernel for add_bias_kv"):
+            module("rela_g", backend="fused", **{option: True})
+    with pytest.raises(InputError, match="--rela-backend fast: choose one of auto, fused, plain"):
+        module("rela_g", backend="fast")
+    with pytest.raises(InputError, match="fused: no kernel has a gradient for the attention mask"):
+        plain_call(module("rela_g", backend="fused"), attn_mask=torch.zeros(T, T, requires_grad=True))
+    with pytest.raises(InputError, match="fused: no kernel for the device meta"):
+        x = torch.randn(T, B, D, device="meta")
+        module("rela_g", backend="fused", dtype=torch.float32).to("meta")(x, x, x, need_weights=False)
+
+
+def test_wrong_masks_are_refused_by_fairseq_itself():
+    with pytest.raises(AssertionError):
+        plain_call(module("rela_g"), key_padding_mask=torch.zeros(B, T + 1, dtype=torch.bool))
+    with pytest.raises(RuntimeError):
+        plain_call(module("rela_g"), attn_mask=torch.zeros(T, T + 1))
+
+
+def test_what_computes_is_logged_once_and_only_in_training(caplog, monkeypatch):
+    monkeypatch.setattr(attention_module, "_announced", set())
+    with caplog.at_level("INFO", logger="fairseq_rela.attention"):
+        plain_call(module("rela_g"))
+        assert not caplog.messages
+        for _ in range(2):
+            plain_call(module("rela_g").train())
+            plain_call(module("rela_g").train(), need_weights=True)
+        plain_call(module("rela_g", backend="plain").train())
+    assert caplog.messages == ["attention: computed by the kernel cpu", "attention: computed by plain PyTorch"]
+
+
+class FakeTriton:
+    """Stands for the module of the GPU's kernels: the CPU's kernel behind their interface."""
+
+    def attend(q, k, v, *, scale, num_heads, key_padding_mask, causal, dropout, seed):
+        FakeTriton.seeds.append((dropout, seed))
+        mask = torch.triu(torch.full((q.size(0), k.size(0)), -torch.inf), 1) if causal else None
+        return attend(q, k, v, scale=scale, num_heads=num_heads, key_padding_mask=key_padding_mask, attn_mask=mask)
+
+
+def test_the_seam_for_the_kernels_of_a_gpu(monkeypatch):
+    FakeTriton.seeds = []
+    monkeypatch.setitem(sys.modules, "fairseq_rela.kernels.triton_attention", FakeTriton)
+    monkeypatch.setattr(kernels, "triton_attention", FakeTriton, raising=False)
+    backends._triton.cache_clear()
+    try:
+        gpu = torch.device("cuda")
+        future = torch.triu(torch.full((T, T), -torch.inf), 1)
+        assert backends.find(gpu, future) == (None, "on a GPU only the decoder's mask of the future has a kernel")
+        kernel, _ = backends.find(gpu, backends.mark_future(future))
+        assert kernel.name == "triton" and backends.find(gpu, None)[0] is kernel
+        x = torch.randn(T, B, D)
+        options = dict(scale=0.5, num_heads=H, key_padding_mask=None)
+        got = kernel.attend(x, x, x, attn_mask=future, dropout=0.0, **options)
+        torch.testing.assert_close(got, attend(x, x, x, attn_mask=future, **options))
+        torch.manual_seed(1)
+        kernel.attend(x, x, x, attn_mask=None, dropout=0.1, **options)
+        kernel.attend(x, x, x, attn_mask=None, dropout=0.1, **options)
+        torch.manual_seed(1)
+        kernel.attend(x, x, x, attn_mask=None, dropout=0.1, **options)
+        assert FakeTriton.seeds[0] == (0.0, 0)
+        assert FakeTriton.seeds[1] == FakeTriton.seeds[3] != FakeTriton.seeds[2]
+    finally:
+        backends._triton.cache_clear()
 
 
 def test_it_is_the_released_norm_and_no_other():

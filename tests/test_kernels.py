@@ -5,6 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairseq_rela.kernels import relu_attention
+from fairseq_rela.kernels.relu_attention import attend, keep_mask
 from fairseq_rela.kernels.rms_norm import rms_norm
 
 EPS = 1e-8
@@ -94,3 +96,231 @@ def test_it_is_differentiated_once_only():
     (grad,) = torch.autograd.grad(rms_norm(z, weight, gate, EPS).sum(), z, create_graph=True)
     with pytest.raises(RuntimeError):
         grad.sum().backward()
+
+
+# -- rectified linear attention --
+
+
+def attention_inputs(T=5, S=7, B=3, D=16, dtype=torch.float64, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(n, B, D, dtype=dtype, generator=generator).requires_grad_() for n in (T, S, S)]
+
+
+def plain_attention(q, k, v, scale, num_heads, key_padding_mask=None, attn_mask=None, kept=None):
+    """By autograd, one sentence and head at a time; `kept` holds the factors of dropout, (B*H, T, S)."""
+    T, B, D = q.shape
+    size = D // num_heads
+    context = []
+    for b in range(B):
+        heads = []
+        for h in range(num_heads):
+            part = slice(h * size, (h + 1) * size)
+            scores = q[:, b, part] @ k[:, b, part].t() * scale
+            if attn_mask is not None:
+                scores = scores + attn_mask.to(scores.dtype)
+            weights = torch.relu(scores)
+            if key_padding_mask is not None:
+                weights = weights * (~key_padding_mask[b].bool()).to(scores.dtype)
+            if kept is not None:
+                weights = weights * kept[b * num_heads + h]
+            heads.append(weights @ v[:, b, part])
+        context.append(torch.cat(heads, -1))
+    return torch.stack(context, 1)
+
+
+def tiled(monkeypatch, size=None):
+    """Everything in tiles of that many bytes, or nothing where None."""
+    monkeypatch.setattr(relu_attention, "TILED_FROM", 0 if size else 2**62)
+    monkeypatch.setattr(relu_attention, "TILE", size)
+
+
+def padding(B, S):
+    mask = torch.zeros(B, S, dtype=torch.bool)
+    mask[0, -2:] = True
+    mask[-1] = True
+    return mask
+
+
+def future(T, S):
+    return torch.triu(torch.full((T, S), -torch.inf), 1)
+
+
+def bias(T, S):
+    """A mask that is no mask: finite numbers of both signs."""
+    return torch.randn(T, S, generator=torch.Generator().manual_seed(5))
+
+
+# whole; tiles of part of a row's worth, of a few rows, of a few heads, of all
+TILES = (None, 8, 150, 900, 10**6)
+
+
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("mask", [None, future, bias])
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_attention_is_that_of_autograd(monkeypatch, tile, mask, padded, dtype):
+    tiled(monkeypatch, tile)
+    q, k, v = arguments = attention_inputs(dtype=dtype)
+    masks = {
+        "key_padding_mask": padding(3, 7) if padded else None,
+        "attn_mask": None if mask is None else mask(5, 7),
+    }
+    ours = attend(*arguments, scale=0.5, num_heads=4, **masks)
+    theirs = plain_attention(*arguments, 0.5, 4, **masks)
+    tolerance = dict(rtol=1e-5, atol=1e-5) if dtype == torch.float32 else dict(rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(ours, theirs, **tolerance)
+    cotangent = torch.randn_like(ours)
+    for a, b in zip(torch.autograd.grad(ours, arguments, cotangent), torch.autograd.grad(theirs, arguments, cotangent)):
+        torch.testing.assert_close(a, b, **tolerance)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 3), st.integers(1, 3), st.integers(1, 400))
+def test_tiles_of_any_size_are_the_whole(T, S, B, H, tile):
+    arguments = attention_inputs(T, S, B, 2 * H)
+    with pytest.MonkeyPatch.context() as patch:
+        results = []
+        for size in (None, tile):
+            tiled(patch, size)
+            context = attend(*arguments, scale=1.0, num_heads=H, key_padding_mask=padding(B, S))
+            results.append([context, *torch.autograd.grad(context, arguments, torch.ones_like(context))])
+    for whole, part in zip(*results):
+        torch.testing.assert_close(whole, part, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("tile", [None, 150])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_attention_by_finite_differences(monkeypatch, tile, dropout):
+    tiled(monkeypatch, tile)
+
+    def function(q, k, v):
+        torch.manual_seed(7)
+        masks = dict(key_padding_mask=padding(3, 7), attn_mask=future(5, 7))
+        return attend(q, k, v, scale=0.5, num_heads=4, dropout=dropout, **masks)
+
+    assert torch.autograd.gradcheck(function, attention_inputs())
+
+
+@pytest.mark.parametrize("mask", [None, bias])
+def test_dropout_drops_weights_and_scales_the_rest(monkeypatch, mask):
+    """The mask that the seed gives, put through autograd of the plain formula."""
+    tiled(monkeypatch)
+    arguments = attention_inputs()
+    options = dict(scale=0.5, num_heads=4, attn_mask=None if mask is None else mask(5, 7))
+    torch.manual_seed(11)
+    ours = attend(*arguments, dropout=0.25, **options)
+    torch.manual_seed(11)
+    kept = keep_mask((12, 5, 7), 2**14)
+    assert 0 < kept.sum() < kept.numel()
+    theirs = plain_attention(*arguments, kept=kept.double() / 0.75, **options)
+    torch.testing.assert_close(ours, theirs)
+    cotangent = torch.randn_like(ours)
+    for a, b in zip(torch.autograd.grad(ours, arguments, cotangent), torch.autograd.grad(theirs, arguments, cotangent)):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("tile", [None, 40_000])
+def test_dropout_keeps_the_mean_and_drops_what_it_should(monkeypatch, tile):
+    """Weights are all 1 here, values 1: a context is the share of the kept weights, scaled."""
+    tiled(monkeypatch, tile)
+    T, S, p = 200, 300, 0.1
+    ones = torch.ones(T, 1, 4), torch.ones(S, 1, 4), torch.ones(S, 1, 4)
+    torch.manual_seed(0)
+    first = attend(*ones, scale=0.5, num_heads=2, dropout=p) / S
+    deviation = (p / (1 - p) / S) ** 0.5  # of one row
+    assert abs(first.mean() - 1) < 5 * deviation / (2 * T) ** 0.5
+    assert 0.85 < first[:, 0, ::2].std() / deviation < 1.15
+    again = attend(*ones, scale=0.5, num_heads=2, dropout=p) / S
+    assert not torch.equal(first, again)
+    torch.manual_seed(0)
+    assert torch.equal(attend(*ones, scale=0.5, num_heads=2, dropout=p) / S, first)
+
+
+@pytest.mark.parametrize("threshold", [0, 1, 6554, 32768, 65535])
+def test_rate_of_the_mask_of_dropout(threshold):
+    torch.manual_seed(0)
+    n, rate = 10**6, threshold / 65536
+    dropped = n - int(keep_mask((n // 4, 4), threshold).sum())
+    assert abs(dropped - n * rate) <= 5 * (n * rate * (1 - rate)) ** 0.5
+
+
+def test_at_a_score_of_zero_there_is_no_gradient():
+    q, k, v = attention_inputs()
+    with torch.no_grad():
+        q.zero_()
+    attend(q, k, v, scale=0.5, num_heads=4).sum().backward()
+    assert not q.grad.any() and not k.grad.any() and not v.grad.any()
+
+
+def test_padded_keys_get_no_gradient_whatever_they_hold():
+    q, k, v = attention_inputs()
+    mask = padding(3, 7)
+    with torch.no_grad():
+        k[mask.t()] = 1e6
+    attend(q, k, v, scale=0.5, num_heads=4, key_padding_mask=mask).sum().backward()
+    assert not k.grad[mask.t()].any() and not v.grad[mask.t()].any()
+    assert k.grad[~mask.t()].abs().sum() > 0
+
+
+def kept_bytes(function):
+    """Of the tensors that a pass keeps for its gradient, each counted once."""
+    sizes = {}
+
+    def pack(tensor):
+        sizes[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        function()
+    return sum(sizes.values())
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_what_is_kept_is_no_more_than_of_softmax(monkeypatch, dropout):
+    T = S = 64
+    arguments = attention_inputs(T, S, 2, 32, torch.float32)
+    inputs_bytes = 3 * arguments[0].numel() * 4
+    scores_bytes = 2 * 4 * T * S * 4
+
+    def softmax():
+        q, k, v = (x.view(-1, 8, 8).transpose(0, 1) for x in arguments)
+        weights = torch.softmax(torch.bmm(q * 0.5, k.transpose(1, 2)), -1)
+        return torch.bmm(torch.nn.functional.dropout(weights, dropout), v)
+
+    def ours():
+        return attend(*arguments, scale=0.5, num_heads=4, dropout=dropout)
+
+    tiled(monkeypatch)
+    whole = kept_bytes(ours)
+    assert whole == inputs_bytes + scores_bytes <= kept_bytes(softmax)
+    tiled(monkeypatch, 4096)
+    assert kept_bytes(ours) == inputs_bytes
+
+
+def test_attention_is_differentiated_once_only():
+    arguments = attention_inputs()
+    loss = attend(*arguments, scale=0.5, num_heads=4).square().sum()
+    (grad,) = torch.autograd.grad(loss, arguments[:1], create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        grad.sum().backward()
+
+
+def test_a_backward_pass_under_autocast_stays_in_float32():
+    arguments = attention_inputs(dtype=torch.float32)
+    context = attend(*arguments, scale=0.5, num_heads=4)
+    want = torch.autograd.grad(context, arguments, torch.ones_like(context), retain_graph=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = torch.autograd.grad(context, arguments, torch.ones_like(context))
+    for a, b in zip(got, want):
+        assert torch.equal(a, b)
+
+
+def test_long_inputs_are_tiled_and_short_ones_are_not(monkeypatch):
+    """By the bytes of the scores; the sizes are those at which one costs less than the other."""
+    called = []
+    for name in ("_Whole", "_Tiled"):
+        monkeypatch.setattr(getattr(relu_attention, name), "apply", lambda *a, name=name: called.append(name))
+    for T, B in ((32, 128), (512, 8), (1023, 8), (2048, 2), (8192, 1)):
+        q = torch.empty(T, B, 512, device="meta")
+        attend(q, q, q, scale=1.0, num_heads=8)
+    assert called == ["_Whole", "_Whole", "_Whole", "_Tiled", "_Tiled"]

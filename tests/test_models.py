@@ -334,5 +334,60 @@ def test_a_name_that_is_taken_is_noticed(tmp_path):
     assert "transformer_rela" in result.stderr.strip().splitlines()[-1]
 
 
+def logits_and_gradients(model, seed=3):
+    generator = torch.Generator().manual_seed(seed)
+    source = torch.randint(4, 24, (3, 6), generator=generator)
+    target = torch.randint(4, 24, (3, 5), generator=generator)
+    source[0, :2] = target[1, 4:] = 1  # padding
+    model.zero_grad()
+    logits = model(source, torch.tensor([4, 6, 6]), target)[0]
+    logits.square().sum().backward()
+    return [logits.detach(), *(p.grad for p in model.parameters())]
+
+
+@pytest.mark.parametrize("sites", ["encoder,decoder,cross", "decoder"])
+def test_backends_compute_the_same_model(sites):
+    plain, auto, fused = (
+        make_model("rela_g", attention_sites=sites, rela_backend=backend).train()
+        for backend in ("plain", "auto", "fused")
+    )
+    assert list(plain.state_dict()) == list(auto.state_dict()) == list(fused.state_dict())
+    want = logits_and_gradients(plain)
+    for model in (auto, fused):
+        for a, b in zip(logits_and_gradients(model), want):
+            torch.testing.assert_close(a, b)
+
+    def ran(model):
+        return {n: m.last_backend for n, m in model.named_modules() if isinstance(m, VariantAttention)}
+
+    assert set(ran(plain).values()) == {"plain"}
+    # which fairseq asks for its weights, for a loss on alignments; outside training it asks all cross-attentions
+    last = "decoder.layers.1.encoder_attn"
+    assert ran(auto) == ran(fused) == {name: "plain" if name == last else "cpu" for name in ran(auto)}
+
+
+def test_the_backend_by_flags_by_hydra_and_of_an_old_checkpoint(capsys):
+    tiny = {"_name": "transformer_rela_tiny"}
+    for model in (
+        from_flags("--arch", "transformer_rela_tiny", "--rela-backend", "plain"),
+        from_hydra(rela_backend="plain", **tiny),
+    ):
+        assert {m.backend for m in model.modules() if isinstance(m, VariantAttention)} == {"plain"}
+    config = transformer_rela.TransformerRelaConfig(**SIZES, dropout=0.0)
+    assert config.rela_backend == "auto"
+    old = argparse.Namespace(**vars(config))
+    del old.rela_backend
+    model = TransformerRelaModel.build_model(old, make_task())
+    assert {m.backend for m in model.modules() if isinstance(m, VariantAttention)} == {"auto"}
+    for wrong, message in (
+        (dict(rela_backend="fast"), "choose one of auto, fused, plain"),
+        (dict(rela_backend="fused", attention="softmax"), "attention softmax has no kernel"),
+        (dict(rela_backend="fused", attention="entmax15"), "attention entmax15 has no kernel"),
+    ):
+        with pytest.raises(SystemExit):
+            from_hydra(**tiny, **wrong)
+        assert message in capsys.readouterr().err
+
+
 def test_sizes_of_the_fixture_are_used():
     assert shape_of(make_model())[:4] == (SIZES["encoder_layers"], 16, 24, 4)

@@ -20,10 +20,11 @@ from fairseq.models.transformer.transformer_config import DecoderConfig, EncDecB
 from fairseq.modules import MultiheadAttention, transformer_layer
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from omegaconf import OmegaConf, open_dict
-from torch import nn
+from torch import Tensor, nn
 
-from ..attention import VariantAttention, attention_name, build_attention
+from ..attention import VariantAttention, attention_name, build_attention, refuse_backend
 from ..errors import InputError, one_line_in_fairseq
+from ..kernels import backends
 from ..variants import DEFAULT_VARIANT, SITES, VARIANTS, find_variant, parse_sites
 
 logger = logging.getLogger(__name__)
@@ -96,6 +97,14 @@ def _flat_fields() -> List[tuple]:
                 metadata={"help": "where it is used, of encoder,decoder,cross; the sites left out keep softmax"},
             ),
         ),
+        (
+            "rela_backend",
+            str,
+            dataclasses.field(
+                default="auto",
+                metadata={"help": "; ".join(f"{name}: {summary}" for name, summary in backends.CHOICES.items())},
+            ),
+        ),
     ]
     theirs = []
     for outer in dataclasses.fields(TransformerConfig):
@@ -161,10 +170,11 @@ def check_config(cfg: Any) -> None:
     """Refuse a model that cannot be, before anything is built.
 
     Raises:
-        InputError: unknown variant or site, heads that do not divide the size, no layers, sizes below 1.
+        InputError: unknown variant, site or backend, heads that do not divide the size, no layers, sizes below 1.
     """
     find_variant(cfg.attention)
     parse_sites(cfg.attention_sites)
+    refuse_backend(cfg.attention, _backend(cfg))
     for side in ("encoder", "decoder"):
         for key in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads"):
             value = getattr(cfg, f"{side}_{key}")
@@ -252,8 +262,14 @@ def _build_site(site: str, softmax, embed_dim: int, cfg: TransformerConfig, side
         q_noise=cfg.quant_noise.pq,
         qn_block_size=cfg.quant_noise.pq_block_size,
         xformers_att_config=side.xformers_att_config,
+        backend=_backend(cfg),
         **options,
     )
+
+
+def _backend(cfg: Any) -> str:
+    """Checkpoints from before there was a choice have none."""
+    return getattr(cfg, "rela_backend", None) or "auto"
 
 
 def _wrap(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
@@ -269,6 +285,9 @@ class TransformerRelaEncoder(TransformerEncoderBase):
 
 
 class TransformerRelaDecoder(TransformerDecoderBase):
+    def buffered_future_mask(self, tensor: Tensor) -> Tensor:
+        return backends.mark_future(super().buffered_future_mask(tensor))
+
     def build_decoder_layer(self, cfg: TransformerConfig, no_encoder_attn: bool = False) -> nn.Module:
         return _wrap(TransformerRelaDecoderLayer(cfg, no_encoder_attn), cfg)
 

@@ -1,0 +1,81 @@
+"""Which kernel computes rectified linear attention on a device: ``--rela-backend``."""
+
+from functools import lru_cache
+from typing import Callable, NamedTuple, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from . import relu_attention
+
+CHOICES = {
+    "auto": "a fused kernel where there is one, else plain PyTorch",
+    "fused": "a fused kernel, or an error that says why there is none",
+    "plain": "plain PyTorch always",
+}
+
+
+class Kernel(NamedTuple):
+    """
+    Attributes:
+        name: for logs and records.
+        attend: with the arguments of :func:`fairseq_rela.kernels.relu_attention.attend`.
+    """
+
+    name: str
+    attend: Callable[..., Tensor]
+
+
+_CPU = Kernel("cpu", relu_attention.attend)
+
+
+def describe(name: str) -> str:
+    """What computed an attention, for the log: ``plain`` or a kernel's name in words."""
+    return "plain PyTorch" if name == "plain" else f"the kernel {name}"
+
+
+def find(device: torch.device, attn_mask: Optional[Tensor]) -> Tuple[Optional[Kernel], str]:
+    """The kernel for a pass over whole sequences, and without one the reason.
+
+    Args:
+        device: of the query.
+        attn_mask: added to the scores, or None.
+    """
+    if attn_mask is not None and attn_mask.requires_grad:
+        return None, "no kernel has a gradient for the attention mask"
+    if device.type == "cpu":
+        return _CPU, ""
+    if device.type == "cuda":
+        if attn_mask is not None and not is_future_mask(attn_mask):
+            return None, "on a GPU only the decoder's mask of the future has a kernel"
+        return _triton()
+    return None, f"no kernel for the device {device.type}"
+
+
+def mark_future(mask: Tensor) -> Tensor:
+    """Note on a ``(T, T)`` mask that it is minus infinity above the diagonal and 0 elsewhere.
+
+    A kernel then need not look at it, which on a GPU would make the program wait.
+    """
+    mask.rela_future = True
+    return mask
+
+
+def is_future_mask(mask: Optional[Tensor]) -> bool:
+    """Whether the mask is one of :func:`mark_future`; a copy of such a mask is not."""
+    return getattr(mask, "rela_future", False)
+
+
+@lru_cache(maxsize=None)
+def _triton() -> Tuple[Optional[Kernel], str]:
+    try:
+        from . import triton_attention
+    except ImportError as error:
+        return None, f"the GPU's kernels need Triton ({error})"
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, *, attn_mask: Optional[Tensor], dropout: float, **options) -> Tensor:
+        # drawn on the CPU, whose generator fairseq seeds anew at each update: the GPU is not waited for
+        seed = int(torch.randint(2**31 - 1, ())) if dropout else 0
+        return triton_attention.attend(q, k, v, causal=attn_mask is not None, dropout=dropout, seed=seed, **options)
+
+    return Kernel("triton", attend), ""

@@ -1,0 +1,253 @@
+r"""Rectified linear attention with its gradient written out, for CPUs: it keeps one tensor of the scores' size.
+
+With :math:`S = Q K^T / \sqrt{d_h}`, a dropout mask :math:`M` whose kept entries are :math:`1 / (1 - p)` and
+:math:`A = M \odot \max(S, 0)`, the context is :math:`Z = A V` and, for the gradient :math:`\bar Z` of :math:`Z`,
+
+.. math::
+    \bar V = A^T \bar Z, \quad \bar S = \frac{[A > 0]}{1 - p} \odot \bar Z V^T, \quad
+    \bar Q = \bar S K / \sqrt{d_h}, \quad \bar K = \bar S^T Q / \sqrt{d_h}
+
+since :math:`A > 0` exactly where a weight is neither rectified nor dropped: A alone, after dropout, is kept for the
+gradient, where autograd keeps the weights, the mask and their product. At a score of exactly 0 the gradient is 0.
+
+Rectifying needs no sum over a row, so that the rows can be cut into tiles. Where the scores would take
+:data:`TILED_FROM` bytes or more they are computed a tile at a time, in the backward pass once again, and not kept.
+"""
+
+from typing import Any, Iterator, NamedTuple, Optional, Tuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+# below, one large product is faster; the tiles are large since each operation starts and ends all threads
+TILED_FROM = 256 * 2**20
+TILE = 4 * 2**20
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float,
+    num_heads: int,
+    key_padding_mask: Optional[Tensor] = None,
+    attn_mask: Optional[Tensor] = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    r""":math:`concat_h(dropout(\max(scale\, Q_h K_h^T + mask, 0))\, V_h)`, differentiable once.
+
+    The mask of dropout comes from torch's global generator. It is not the one that ``F.dropout`` would draw: that
+    costs as much as the attention itself. A probability is rounded to a multiple of 1/65536, and the weights are
+    scaled by the exact one, so that their mean is right.
+
+    Args:
+        q: projected queries, ``(T, B, d)``, float32 or float64, not scaled yet.
+        k, v: projected keys and values, ``(S, B, d)``.
+        scale: of the scores, :math:`1 / \sqrt{d_h}`.
+        num_heads: H.
+        key_padding_mask: ``(B, S)``, true at padding.
+        attn_mask: ``(T, S)``, added to the scores; it gets no gradient.
+        dropout: probability of dropping a weight, 0 in evaluation.
+
+    Returns:
+        the context, ``(T, B, d)``.
+    """
+    padding = None
+    if key_padding_mask is not None:
+        padded = key_padding_mask.to(torch.bool)
+        if bool(padded.any()):
+            padding = torch.zeros_like(padded, dtype=q.dtype).masked_fill_(padded, -torch.inf)
+    if attn_mask is not None:
+        attn_mask = attn_mask.to(q.dtype)
+    options = _Options(num_heads, scale, min(round(dropout * 65536), 65535))
+    score_bytes = q.size(0) * k.size(0) * q.size(1) * num_heads * q.element_size()
+    function = _Tiled if score_bytes >= TILED_FROM else _Whole
+    return function.apply(q, k, v, padding, attn_mask, options)
+
+
+class _Options(NamedTuple):
+    """
+    Attributes:
+        num_heads: H.
+        scale: of the scores.
+        threshold: random numbers of 16 bits below it drop a weight; 0 for no dropout.
+    """
+
+    num_heads: int
+    scale: float
+    threshold: int
+
+    @property
+    def kept_scale(self) -> float:
+        """What kept weights are multiplied by."""
+        return 65536 / (65536 - self.threshold)
+
+    @property
+    def score_scale(self) -> float:
+        """relu(c x) = c relu(x) for c > 0, so that what dropout scales by costs no pass of its own."""
+        return self.scale * self.kept_scale
+
+
+def keep_mask(shape: Tuple[int, ...], threshold: int, generator: Optional[torch.Generator] = None) -> Tensor:
+    """Booleans, false with a probability of threshold / 65536: four for each number of 64 bits that is drawn."""
+    count = torch.Size(shape).numel()
+    drawn = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None, generator=generator)
+    return (drawn.view(torch.int16)[:count] >= threshold - 32768).view(shape)
+
+
+def _heads(x: Tensor, num_heads: int) -> Tensor:
+    """``(T, B, d)`` to ``(B*H, T, d_h)``, a view."""
+    return x.reshape(x.size(0), x.size(1) * num_heads, x.size(2) // num_heads).transpose(0, 1)
+
+
+def _merged(x: Tensor, like: Tensor) -> Tensor:
+    """``(B*H, T, d_h)`` to ``(T, B, d)``."""
+    return x.transpose(0, 1).reshape(like.shape)
+
+
+def _scaled_product(a: Tensor, b: Tensor, scale: float) -> Tensor:
+    return torch.baddbmm(a.new_empty(1, 1, 1), a, b, beta=0, alpha=scale)
+
+
+def _where_positive_(grad: Tensor, weights: Tensor) -> None:
+    """``grad`` where the weights are above 0, else 0, in place."""
+    torch.ops.aten.threshold_backward.grad_input(grad, weights, 0, grad_input=grad)
+
+
+def _autocast_off(x: Tensor) -> torch.autocast:
+    """A backward pass may run under autocast, which would put the products in half precision."""
+    return torch.autocast(x.device.type, enabled=False)
+
+
+class _Whole(torch.autograd.Function):
+    """All scores at once."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        padding: Optional[Tensor],
+        attn_mask: Optional[Tensor],
+        options: _Options,
+    ) -> Tensor:
+        queries, keys, values = (_heads(x, options.num_heads) for x in (q, k, v))
+        weights = _scaled_product(queries, keys.transpose(1, 2), options.score_scale)
+        if attn_mask is not None:
+            weights.add_(attn_mask, alpha=options.kept_scale)
+        if padding is not None:
+            weights.view(q.size(1), options.num_heads, *weights.shape[1:]).add_(padding[:, None, None])
+        weights.relu_()
+        if options.threshold:
+            weights.mul_(keep_mask(weights.shape, options.threshold))
+        ctx.save_for_backward(q, k, v, weights)
+        ctx.options = options
+        return _merged(torch.bmm(weights, values), q)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+        q, k, v, weights = ctx.saved_tensors
+        options = ctx.options
+        with _autocast_off(q):
+            grad, queries, keys, values = (_heads(x, options.num_heads) for x in (grad, q, k, v))
+            grad_v = _merged(torch.bmm(weights.transpose(1, 2), grad), v)
+            grad_scores = torch.bmm(grad, values.transpose(1, 2))
+            _where_positive_(grad_scores, weights)
+            grad_q = _merged(_scaled_product(grad_scores, keys, options.score_scale), q)
+            grad_k = _merged(_scaled_product(grad_scores.transpose(1, 2), queries, options.score_scale), k)
+        return grad_q, grad_k, grad_v, None, None, None
+
+
+class _Tiled(torch.autograd.Function):
+    """A tile of the scores at a time, kept by neither pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        padding: Optional[Tensor],
+        attn_mask: Optional[Tensor],
+        options: _Options,
+    ) -> Tensor:
+        # the backward pass draws the same masks of dropout again
+        ctx.seed = int(torch.empty((), dtype=torch.int64).random_()) if options.threshold else None
+        ctx.save_for_backward(q, k, v, padding, attn_mask)
+        ctx.options = options
+        queries, keys, values = (_heads(x, options.num_heads).contiguous() for x in (q, k, v))
+        context = torch.empty_like(queries)
+        for heads, rows, weights in _tiles(queries, keys, padding, attn_mask, options, ctx.seed):
+            context[heads, rows] = torch.bmm(weights, values[heads])
+        return _merged(context, q)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+        q, k, v, padding, attn_mask = ctx.saved_tensors
+        options = ctx.options
+        with _autocast_off(q):
+            grad, queries, keys, values = (_heads(x, options.num_heads).contiguous() for x in (grad, q, k, v))
+            grad_q, grad_k, grad_v = torch.empty_like(queries), torch.zeros_like(keys), torch.zeros_like(values)
+            buffer = _tile_buffer(queries, keys)
+            for heads, rows, weights in _tiles(queries, keys, padding, attn_mask, options, ctx.seed):
+                grad_v[heads].baddbmm_(weights.transpose(1, 2), grad[heads, rows])
+                grad_scores = buffer[: weights.numel()].view(weights.shape)
+                torch.bmm(grad[heads, rows], values[heads].transpose(1, 2), out=grad_scores)
+                _where_positive_(grad_scores, weights)
+                grad_q[heads, rows] = torch.bmm(grad_scores, keys[heads])
+                grad_k[heads].baddbmm_(grad_scores.transpose(1, 2), queries[heads, rows])
+        grad_q, grad_k = _merged(grad_q, q).mul_(options.score_scale), _merged(grad_k, k).mul_(options.score_scale)
+        return grad_q, grad_k, _merged(grad_v, v), None, None, None
+
+
+def _tile_size(queries: Tensor, keys: Tensor) -> Tuple[int, int]:
+    """Heads and rows of a tile of at most :data:`TILE` bytes: whole heads where one fits, else rows of one."""
+    row_bytes = keys.size(1) * keys.element_size()
+    rows = min(max(TILE // row_bytes, 1), queries.size(1))
+    heads = min(max(TILE // (row_bytes * rows), 1), queries.size(0)) if rows == queries.size(1) else 1
+    return heads, rows
+
+
+def _tile_buffer(queries: Tensor, keys: Tensor) -> Tensor:
+    """Memory for one tile, used over and over: fresh memory costs more than the arithmetic."""
+    heads, rows = _tile_size(queries, keys)
+    return queries.new_empty(heads * rows * keys.size(1))
+
+
+def _tiles(
+    queries: Tensor,
+    keys: Tensor,
+    padding: Optional[Tensor],
+    attn_mask: Optional[Tensor],
+    options: _Options,
+    seed: Optional[int],
+) -> Iterator[Tuple[slice, slice, Tensor]]:
+    """Heads (of all sentences), rows and their weights after dropout; each overwrites the one before."""
+    all_heads, length = queries.shape[:2]
+    heads_of_tile, rows_of_tile = _tile_size(queries, keys)
+    buffer = _tile_buffer(queries, keys)
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    for head in range(0, all_heads, heads_of_tile):
+        heads = slice(head, min(head + heads_of_tile, all_heads))
+        if padding is not None:
+            sentences = torch.arange(heads.start, heads.stop) // options.num_heads
+            padding_of_tile = padding[sentences, None]
+        for row in range(0, length, rows_of_tile):
+            rows = slice(row, min(row + rows_of_tile, length))
+            part = queries[heads, rows]
+            shape = (part.size(0), part.size(1), keys.size(1))
+            weights = buffer[: torch.Size(shape).numel()].view(shape)
+            torch.baddbmm(weights, part, keys[heads].transpose(1, 2), beta=0, alpha=options.score_scale, out=weights)
+            if attn_mask is not None:
+                weights.add_(attn_mask[rows], alpha=options.kept_scale)
+            if padding is not None:
+                weights.add_(padding_of_tile)
+            weights.relu_()
+            if options.threshold:
+                weights.mul_(keep_mask(shape, options.threshold, generator))
+            yield heads, rows, weights
