@@ -436,12 +436,16 @@ def _add_report(verbs) -> None:
     parser.add_argument(
         "--output", type=Path, default=Path("report.html"), help="page to write; figures go into a folder beside it"
     )
+    parser.add_argument("--benchmark", type=Path, help="what `rela bench` wrote, for Figure 2 and Table 2")
 
 
 def _report(options: argparse.Namespace) -> None:
     from .analysis.report import write_report
 
-    write_report(options.runs, options.output)
+    benchmark = options.benchmark
+    if benchmark is not None and benchmark.is_dir():
+        benchmark = benchmark / "benchmark.json"
+    write_report(options.runs, options.output, benchmark)
     print(f"{options.output}: open it in a browser; it needs no network")
 
 

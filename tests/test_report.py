@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import numpy
 import pytest
 from conftest import SHARED
+from test_speed import benchmark
 
 pytest.importorskip("matplotlib")
 
@@ -262,6 +263,20 @@ def test_whether_alignments_are_better_than_softmax_s_is_said(tmp_path):
     )
     report.write_report(runs[1:], tmp_path / "one.html")
     assert "against softmax, measured" not in (tmp_path / "one.html").read_text()
+
+
+def test_speeds_of_a_benchmark(tmp_path, page):
+    runs = [page.parent.parent / name for name in ("softmax", "rela_g")]
+    record = tmp_path / "benchmark.json"
+    record.write_text(json.dumps(benchmark()))
+    report.write_report(runs, tmp_path / "a.html", record)
+    text = (tmp_path / "a.html").read_text()
+    assert "measured: training speed" in text and "0.80×" in text and "Not measured yet. The paper cuts" not in text
+    assert "a chip, 2 threads of 2 cores" in text and "rela bench --output" not in text
+    with open(tmp_path / "a_figures" / "figure-2-decoding.csv", newline="") as file:
+        found = [row for row in csv.DictReader(file) if row["attention"] == "rela_g" and row["batch"] == "1"]
+    assert [(row["source_length"], float(row["speed_over_softmax"])) for row in found] == [("8", 2.0), ("32", 0.5)]
+    assert (tmp_path / "a_figures" / "figure-2-decoding.png").stat().st_size > 5000
 
 
 def test_the_paper_s_numbers_are_those_of_the_fidelity_notes():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, NamedTupl
 import numpy
 
 from ..variants import SITES
-from . import plots
+from . import paper, plots, speed
 from .runs import Example, Group, Layer, Run
 
 if TYPE_CHECKING:
@@ -58,6 +58,32 @@ def line_figures(group: Group, styles: Dict[str, plots.Style]) -> List[Figure]:
     """Figures 3 to 6, those whose numbers there are."""
     made = (_sparsity(group, styles), _alignment(group, styles), _diversity(group, styles), _null_rates(group, styles))
     return [figure for figure in made if figure is not None]
+
+
+def speed_figure(speeds: speed.Speeds) -> Optional[Figure]:
+    """Figure 2, of a benchmark."""
+    if not speeds.decoding:
+        return None
+    names = {name for one in speeds.decoding for name in one.speeds}
+    styles = plots.choose_styles([(paper.NAMES[name], name) for name in paper.COMPARED if name in names])
+    panels = [
+        plots.Panel(
+            "one sentence at a time" if one.batch == 1 else f"{one.batch} sentences at a time",
+            "speed over softmax",
+            [plots.Line(paper.NAMES[name], values) for name, values in one.speeds.items()],
+        )
+        for one in speeds.decoding
+    ]
+    lengths = speeds.decoding[0].lengths
+    return Figure(
+        "figure-2-decoding",
+        "Figure 2",
+        "Decoding speed-up by source length",
+        f"More is faster, softmax is 1. Beam search of models with fresh weights, all of which write as many pieces as "
+        f"the source has; medians. {speeds.device}; {speeds.command}.",
+        speed.rows(speeds.decoding),
+        lambda: plots.draw_layer_lines([panels], styles, places=lengths, axis_name="source length (pieces)"),
+    )
 
 
 def _name(group: Group, what: str) -> str:

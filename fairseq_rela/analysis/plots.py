@@ -128,13 +128,20 @@ class Bars(NamedTuple):
 
 
 def draw_layer_lines(
-    rows: Sequence[Sequence[Panel]], styles: Dict[str, Style], solid: str = "", dashed: str = ""
+    rows: Sequence[Sequence[Panel]],
+    styles: Dict[str, Style],
+    solid: str = "",
+    dashed: str = "",
+    places: Optional[Sequence[Any]] = None,
+    axis_name: str = "layer",
 ) -> "Figure":
     """Panels side by side, rows of them one below the other; panels of a row share their y axis.
 
     Args:
         styles: of the labels.
         solid, dashed: what the two kinds of lines mean, where there are both.
+        places: names of the values' places, which are 1, 2, ... where None.
+        axis_name: of the x axis.
     """
     with _style():
         figure, axes = _figure(len(rows), len(rows[0]), 2.35 * len(rows) + 0.55, sharey="row")
@@ -144,7 +151,10 @@ def draw_layer_lines(
                 _draw_lines(axis, panel, styles)
                 axis.set_ylabel(panel.unit if place == 0 else "")
         for axis in axes[-1]:
-            axis.set_xlabel("layer")
+            axis.set_xlabel(axis_name)
+        for axis in axes.flat if places is not None else ():
+            axis.set_xticks(range(1, len(places) + 1))
+            axis.set_xticklabels(places)
         labels = list(dict.fromkeys(line.label for row in rows for panel in row for line in panel.lines))
         handles = [_handle(styles[label], label) for label in labels]
         if solid and dashed:

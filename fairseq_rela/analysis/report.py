@@ -20,7 +20,7 @@ from ..data.folders import only_process, work_folder
 from ..data.lines import read_json, write_json, write_whole
 from ..errors import InputError
 from ..variants import SITES
-from . import figures, paper, plots
+from . import figures, paper, plots, speed
 from .markup import Content, Html, element, embedded_json, text
 from .runs import Example, Group, Run, group_runs, load_runs
 
@@ -37,14 +37,14 @@ _CLEAR = 2.0  # points of AER by which a difference is called clear
 
 
 class Drawn(NamedTuple):
-    """A figure with its files: name to bytes."""
+    """A figure with its files: name to bytes; without a group where it is of a benchmark."""
 
     figure: figures.Figure
-    group: Group
+    group: Optional[Group]
     files: Dict[str, bytes]
 
 
-def write_report(runs: Sequence[Path], output: Path) -> None:
+def write_report(runs: Sequence[Path], output: Path, benchmark: Optional[Path] = None) -> None:
     """Write the page ``OUTPUT`` and, beside it, the folder ``STEM_figures``, where STEM is OUTPUT without its ending.
 
     The page takes at most 8 MiB for weights of sentences, and about 0.5 MB for each run besides. A page and folder
@@ -53,6 +53,7 @@ def write_report(runs: Sequence[Path], output: Path) -> None:
     Args:
         runs: folders with what ``rela reproduce``, ``analyze`` and ``rank`` write; each may hold a part of it.
         output: HTML file to write.
+        benchmark: a ``benchmark.json`` of ``rela bench``, for Figure 2 and the speeds of Table 2.
 
     Raises:
         InputError: no such run, a file in one that cannot be used, runs of one task on different data, or an output
@@ -62,10 +63,11 @@ def write_report(runs: Sequence[Path], output: Path) -> None:
         raise InputError(f"{output}: give the name of an HTML file to write, such as report.html")
     folder = output.with_name(f"{output.stem}_figures")
     groups = group_runs(load_runs(runs))
+    speeds = speed.load_speeds(benchmark) if benchmark is not None else None
     _refuse_foreign_folder(folder)
     styles = [plots.choose_styles([(run.label, run.attention) for run in group.runs]) for group in groups]
-    drawn = list(_draw(groups, styles))
-    page = _page(groups, styles, drawn, folder.name)
+    drawn = list(_draw(groups, styles, speeds))
+    page = _page(groups, styles, drawn, folder.name, speeds)
     with only_process(output), _replaced(folder):
         with work_folder(folder) as work:
             for one in drawn:
@@ -107,8 +109,15 @@ def _replaced(folder: Path) -> Iterator[None]:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _draw(groups: Sequence[Group], styles: Sequence[Dict[str, plots.Style]]) -> Iterator[Drawn]:
-    work = [(figure, group) for group, style in zip(groups, styles) for figure in figures.all_figures(group, style)]
+def _draw(
+    groups: Sequence[Group], styles: Sequence[Dict[str, plots.Style]], speeds: Optional[speed.Speeds]
+) -> Iterator[Drawn]:
+    work: List[Tuple[figures.Figure, Optional[Group]]] = [
+        (figure, group) for group, style in zip(groups, styles) for figure in figures.all_figures(group, style)
+    ]
+    of_benchmark = figures.speed_figure(speeds) if speeds is not None else None
+    if of_benchmark is not None:
+        work.append((of_benchmark, None))
     names: Dict[str, int] = {}
     for figure, group in tqdm(work, desc="figures", unit=" figures", disable=None):
         names[figure.name] = names.get(figure.name, 0) + 1
@@ -116,7 +125,7 @@ def _draw(groups: Sequence[Group], styles: Sequence[Dict[str, plots.Style]]) -> 
             figure = figure._replace(name=f"{figure.name}-{names[figure.name]}")
         drawing = figure.draw()
         files = {f"{figure.name}.{kind}": plots.render(drawing, kind) for kind in ("png", "svg")}
-        files[f"{figure.name}.json"] = figure.as_json(group.title).encode()
+        files[f"{figure.name}.json"] = figure.as_json(group.title if group else speeds.device).encode()
         files[f"{figure.name}.csv"] = figure.as_csv().encode()
         yield Drawn(figure, group, files)
 
@@ -125,7 +134,11 @@ def _draw(groups: Sequence[Group], styles: Sequence[Dict[str, plots.Style]]) -> 
 
 
 def _page(
-    groups: Sequence[Group], styles: Sequence[Dict[str, plots.Style]], drawn: Sequence[Drawn], folder: str
+    groups: Sequence[Group],
+    styles: Sequence[Dict[str, plots.Style]],
+    drawn: Sequence[Drawn],
+    folder: str,
+    speeds: Optional[speed.Speeds],
 ) -> str:
     style = Html(_asset("report.css"))
     script = Html(_asset("report.js"))
@@ -133,8 +146,8 @@ def _page(
     examples, left_out = _examples(groups)
     sections = [
         ("runs", "The runs side by side", _overview(groups)),
-        ("missing", "What is missing", _missing(groups)),
-        ("tables", "The paper’s tables", _tables(groups)),
+        ("missing", "What is missing", _missing(groups, speeds)),
+        ("tables", "The paper’s tables", _tables(groups, speeds)),
         ("figures", "The paper’s figures", _figures(groups, drawn, folder)),
         ("maps", "Heat maps", _of_kind(groups, drawn, folder, "Figures 7", "No run has examples.json.")),
         ("ranking", "Ranking a corpus", _ranking(groups, drawn, folder)),
@@ -319,20 +332,20 @@ def _best_aer(run: Run, kind: str) -> str:
     return f"{100 * best['aer']:.1f} % (layer {best['layer'] + 1}, {head})"
 
 
-def _missing(groups: Sequence[Group]) -> Html:
+def _missing(groups: Sequence[Group], speeds: Optional[speed.Speeds]) -> Html:
     items = []
     for run in (run for group in groups for run in group.runs):
         lacks = list(_lacks(run))
         if lacks:
             inner = element("ul", [element("li", what, ": ", element("code", how)) for what, how in lacks])
             items.append(element("li", element("strong", run.label), " (", element("code", run.folder), ")", inner))
-    speed = element(
-        "p",
-        "Speed (Figure 2, the speeds of Table 2): not measured yet; no command of this version does.",
-    )
+    if speeds is None or not (speeds.training and speeds.decoding):
+        how = element("code", "rela bench --output BENCHMARK"), element("code", "rela report ... --benchmark BENCHMARK")
+        what = "Speed (Figure 2, the speeds of Table 2), which is measured beside all others in one process:"
+        items.append(element("li", what, *how))
     if not items:
-        return Html(element("p", "Every run has all of its parts.") + speed)
-    return Html(element("ul", items, class_="missing") + speed)
+        return element("p", "Every run has all of its parts.")
+    return element("ul", items, class_="missing")
 
 
 def _lacks(run: Run) -> Iterator[Tuple[str, str]]:
@@ -372,7 +385,7 @@ def _lacks(run: Run) -> Iterator[Tuple[str, str]]:
 # ------------------------------------------------------------------------------------------------------------ tables
 
 
-def _tables(groups: Sequence[Group]) -> Html:
+def _tables(groups: Sequence[Group], speeds: Optional[speed.Speeds]) -> Html:
     parts = [
         element(
             "p",
@@ -382,7 +395,7 @@ def _tables(groups: Sequence[Group]) -> Html:
             class_="note",
         ),
         _table_1(groups),
-        _table_2(groups),
+        _table_2(groups, speeds),
         _table_3(groups),
         _table_4(),
         *_per_group(groups, lambda run: run.alignment is not None, _table_5),
@@ -448,14 +461,20 @@ def _paired(group: Optional[Group], keys: Sequence[str]) -> List[Tuple[str, Opti
     return rows + [(run.label + _dagger(run), None, run) for run in runs]
 
 
-def _table_2(groups: Sequence[Group]) -> Html:
+def _table_2(groups: Sequence[Group], speeds: Optional[speed.Speeds]) -> Html:
     names = ("parameters", "training speed", "decoding speed, one by one", "training speed, PyTorch re-test")
     head = [_head("model"), *(_head(f"paper: {name}", "n paper") for name in names)]
     counted = [group for group in groups if any(run.parameters for run in group.runs)]
     for group in counted:
         same = _comparable(group, paper.TABLE_1_TASK)
         head.append(_head(["counted, ", group.title], "n" if same else "n other"))
-    head.append(_head("measured: speeds", "n"))
+    measured: List[Tuple[str, Dict[str, float]]] = []
+    if speeds is not None and speeds.training:
+        measured.append(("training speed", speeds.training))
+    for one in speeds.decoding if speeds is not None else ():
+        how = "one by one" if one.batch == 1 else f"{one.batch} at a time"
+        measured.append((f"decoding speed, {how}", one.overall))
+    head += [_head(f"measured: {what}", "n") for what, _ in measured]
     rows = []
     for key, published in paper.TABLE_2.items():
         cells = [_row_head(paper.NAMES[key]), _cell(f"{published.parameters:.2f}M", "n paper")]
@@ -464,11 +483,15 @@ def _table_2(groups: Sequence[Group]) -> Html:
             found = [f"{run.parameters:,}" for run in group.runs if run.attention == key and run.parameters]
             class_ = "n ours" if _comparable(group, paper.TABLE_1_TASK) else "n other"
             cells.append(_cell("; ".join(dict.fromkeys(found)) or _NONE, class_))
-        rows.append([*cells, _cell("not measured yet")])
+        rows.append([*cells, *(_cell(f"{of[key]:.2f}×" if key in of else _NONE, "n ours") for _, of in measured)])
     notes = [
         "The paper: newstest2014 En-De, speeds relative to softmax, 500 steps of about 25K tokens, mean of 3 runs.",
         "72.34M does not follow from the released code, whose two vectors of 512 in 18 sublayers make 72.33M.",
     ]
+    if measured:
+        notes.append(f"Measured speeds: {speeds.device}; {speeds.command}. Models and lengths are in its file.")
+    else:
+        notes.append("Speeds are not measured yet; see what is missing.")
     return _table("Table 2: parameters and speed", [head], rows, notes)
 
 
@@ -593,7 +616,7 @@ def _figures(groups: Sequence[Group], drawn: Sequence[Drawn], folder: str) -> Ht
         "Figure 5": "head diversity by layer",
         "Figure 6": "null rate by layer, on true and on shuffled targets",
     }
-    parts = [_figure_2()]
+    parts = [_figure_2([one for one in drawn if one.figure.number == "Figure 2"], folder)]
     for number, title in names.items():
         found = [one for one in drawn if one.figure.number == number]
         parts.append(element("h3", f"{number}: {title}"))
@@ -611,23 +634,25 @@ def _figures(groups: Sequence[Group], drawn: Sequence[Drawn], folder: str) -> Ht
     return Html("".join(parts))
 
 
-def _figure_2() -> Html:
-    """The place of Figure 2, for which a benchmark is needed."""
+def _figure_2(found: Sequence[Drawn], folder: str) -> Html:
+    """Of a benchmark."""
     return Html(
         element("h3", "Figure 2: decoding speed-up by source length")
+        + "".join(_figure(one, folder) for one in found)
         + element(
             "p",
-            "Not measured yet. The paper cuts newstest2014 into 10 equal groups by source length and gives the "
+            "" if found else "Not measured yet. ",
+            "The paper cuts newstest2014 into 10 equal groups by source length and gives the "
             "speed-up of decoding over softmax in each; over the whole set its figures are those of Table 2: sparsemax "
             f"{paper.TABLE_2['sparsemax'].decode:.2f}×, 1.5-entmax {paper.TABLE_2['entmax15'].decode:.2f}×, "
             f"ReLA-g {paper.TABLE_2['rela_g'].decode:.2f}×.",
-            class_="missing",
+            class_="note" if found else "missing",
         )
     )
 
 
 def _group_title(groups: Sequence[Group], one: Drawn) -> Html:
-    return element("h4", one.group.title) if len(groups) > 1 else Html("")
+    return element("h4", one.group.title) if one.group and len(groups) > 1 else Html("")
 
 
 def _figure(one: Drawn, folder: str, before: Content = None) -> Html:
