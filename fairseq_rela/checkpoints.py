@@ -33,7 +33,8 @@ def load(path: Path) -> Dict[str, Any]:
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such checkpoint") from error
     except pickle.UnpicklingError as error:
-        if "Unsupported" in str(error) or "weights_only" in str(error).lower():
+        hostile = "Unsupported" in str(error) or "weights_only" in str(error).lower()
+        if hostile and _is_archive_or_pickle(path):  # not so a text, which torch takes for instructions of a pickle
             raise InputError(f"{path}: holds more than data, and could run code when loaded: refused") from error
         raise InputError(f"{path}: not a checkpoint, or a torn one; use another") from error
     except Exception as error:  # torch's unpickler reads any bytes as instructions, and stumbles over them in any way
@@ -41,6 +42,11 @@ def load(path: Path) -> Dict[str, Any]:
     if not isinstance(state, dict) or not _is_checkpoint(state):
         raise InputError(f"{path}: not a checkpoint of fairseq, which holds a model and how it was trained")
     return state
+
+
+def _is_archive_or_pickle(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return file.read(4).startswith((b"PK", b"\x80"))
 
 
 def _is_checkpoint(state: Dict[str, Any]) -> bool:

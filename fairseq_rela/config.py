@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import yaml
 
-from .data.corpora import SPLITS, Expected, Sources, parse_expected, parse_sources
+from .data.corpora import SPLITS, Expected, Sources, is_count, parse_expected, parse_sources
 from .data.lines import sha256
 from .data.prepare import Corpus, Settings
 from .data.sources import Download, parse_downloads
@@ -126,10 +126,13 @@ def load_task(name: str, choose: Tuple[str, ...] = ()) -> Task:
     spec, chosen = _choose(load_yaml("corpus", name), choose, name)
     where = f"configs/corpus/{name}.yaml"
     try:
+        _refuse_unknown(spec)
         settings = Settings(spec["source_lang"], spec["target_lang"], **spec["settings"])
         sources = parse_sources(spec, settings.languages) if "train" in spec else None
         downloads = parse_downloads(spec.get("downloads") or {})
         kept = parse_expected(spec["kept"], "kept") if "kept" in spec else None
+        files = _parse_files(spec.get("files"), settings.languages)
+        expected = _parse_counts(spec.get("expected_pairs"))
     except (KeyError, TypeError) as error:
         raise InputError(f"{where}: missing or unknown entry: {error}") from error
     except InputError as error:
@@ -139,23 +142,60 @@ def load_task(name: str, choose: Tuple[str, ...] = ()) -> Task:
         if unknown:
             raise InputError(f"{where}: no download {unknown[0]}")
         downloads = {download: downloads[download] for download in sources.downloads}
-    files = spec.get("files") or {split: [f"{split}.{lang}" for lang in settings.languages] for split in SPLITS}
     return Task(
         name=name,
         choices=chosen,
         settings=settings,
         downloads=downloads,
         sources=sources,
-        files={split: (pair[0], pair[1]) for split, pair in files.items()},
-        expected=spec.get("expected_pairs") or _exact(sources),
+        files=files,
+        expected=expected or _exact(sources),
         kept=kept,
         gold=spec.get("gold"),
     )
 
 
+# the entries of a corpus file
+_ENTRIES = {
+    *("source_lang", "target_lang", "settings", "choices", "files", "expected_pairs", "kept", "downloads"),
+    *(*SPLITS, "subsets", "reference_length"),
+}
+
+
+def _refuse_unknown(spec: Dict[str, Any]) -> None:
+    """A misspelt entry would be one that is left out."""
+    unknown = sorted(str(key) for key in spec if key not in _ENTRIES)
+    if unknown:
+        raise InputError(f"unknown entry {unknown[0]}; there are {', '.join(sorted(_ENTRIES))}")
+
+
+def _parse_files(files: Any, languages: Tuple[str, str]) -> Dict[str, Tuple[str, str]]:
+    if files is None:
+        return {split: (f"{split}.{languages[0]}", f"{split}.{languages[1]}") for split in SPLITS}
+    sound = isinstance(files, dict) and set(files) == set(SPLITS)
+    for pair in files.values() if sound else ():
+        sound = sound and isinstance(pair, list) and len(pair) == 2
+        sound = sound and all(isinstance(name, str) and name for name in pair)
+    if not sound:
+        raise InputError(f"files: give two file names, of source and target, for each of {', '.join(SPLITS)}")
+    return {split: (files[split][0], files[split][1]) for split in SPLITS}
+
+
+def _parse_counts(counts: Any) -> Dict[str, int]:
+    if counts is None:
+        return {}
+    if not isinstance(counts, dict) or not set(counts) <= set(SPLITS) or not all(map(is_count, counts.values())):
+        raise InputError(f"expected_pairs: {counts!r} is not a mapping of {', '.join(SPLITS)} to numbers of pairs")
+    return counts
+
+
 def _choose(spec: Dict[str, Any], choose: Sequence[str], name: str) -> Tuple[Dict[str, Any], Dict[str, str]]:
     """The file with what was chosen merged into it, and the choices that are not the default."""
     offered = spec.pop("choices", None) or {}
+    if not isinstance(offered, dict) or not all(isinstance(options, dict) and options for options in offered.values()):
+        raise InputError(
+            f"configs/corpus/{name}.yaml: choices: give a mapping of names to what can be chosen, the default first"
+        )
     chosen = {}
     for choice in choose:
         key, _, value = choice.partition("=")
@@ -167,7 +207,10 @@ def _choose(spec: Dict[str, Any], choose: Sequence[str], name: str) -> Tuple[Dic
         if value != next(iter(offered[key])):
             chosen[key] = value
     for key in sorted(chosen):
-        spec = _merged(spec, offered[key][chosen[key]] or {})
+        changes = offered[key][chosen[key]] or {}
+        if not isinstance(changes, dict):
+            raise InputError(f"configs/corpus/{name}.yaml: choices: {key}: {chosen[key]}: not a mapping of entries")
+        spec = _merged(spec, changes)
     return spec, {key: chosen[key] for key in sorted(chosen)}
 
 
@@ -194,13 +237,17 @@ def _exact(sources: Optional[Sources]) -> Dict[str, int]:
 def load_decoding(name: str = "paper") -> Decoding:
     """How to search, from ``configs/decoding/NAME.yaml``."""
     spec = load_yaml("decoding", name)
-    generation = spec["generation"]
-    return Decoding(
-        beam=generation["beam"],
-        gnmt_lenpen=spec["task"]["gnmt_lenpen"],
-        max_len_a=generation["max_len_a"],
-        max_len_b=generation["max_len_b"],
-    )
+    try:
+        generation = spec["generation"]
+        decoding = Decoding(
+            beam=generation["beam"],
+            gnmt_lenpen=spec["task"]["gnmt_lenpen"],
+            max_len_a=generation["max_len_a"],
+            max_len_b=generation["max_len_b"],
+        )
+    except (KeyError, TypeError) as error:
+        raise InputError(f"configs/decoding/{name}.yaml: missing or unknown entry: {error}") from error
+    return decoding.check()
 
 
 def checksums(task: str, overrides: Sequence[str] = ()) -> Dict[str, str]:

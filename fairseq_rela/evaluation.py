@@ -57,9 +57,12 @@ class Decoding(NamedTuple):
         Raises:
             InputError: a value that cannot be.
         """
-        for name in ("gnmt_lenpen", "lenpen", "max_len_a"):
-            if getattr(self, name) is not None and not math.isfinite(getattr(self, name)):
-                raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)}: give a number")
+        for name, value in self._asdict().items():
+            whole = name in ("beam", "max_len_b", "max_tokens")
+            number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+            if not (number and math.isfinite(value)) and not (value is None and name == "gnmt_lenpen"):
+                what = "whole number" if whole else "number"
+                raise InputError(f"--{name.replace('_', '-')} {value}: give a {what}")
         if self.beam < 1:
             raise InputError(f"--beam {self.beam}: give a number of at least 1")
         if self.max_tokens < 1:

@@ -1,5 +1,9 @@
 """Every YAML file: read, composed, and one place for each value."""
 
+import copy
+import re
+import shutil
+
 import pytest
 import yaml
 from conftest import ROOT
@@ -135,6 +139,85 @@ def test_unknown_names_are_refused(tmp_path):
         config.load_task("nothing")
     with pytest.raises(InputError, match="no such file; --raw must be the folder"):
         config.load_task("multi30k_en_de").corpus(tmp_path)
+
+
+WRONG_VALUES = [None, 3, -1, "x", "", [], {}, [1], {"a": 1}, True, False, 2.5, float("nan"), [[1, 2]]]
+
+
+def places(value, path=()):
+    """The path of everything in a YAML file."""
+    if path:
+        yield path
+    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield from places(value[key], (*path, key))
+
+
+def replaced(spec, path, value):
+    spec = copy.deepcopy(spec)
+    node = spec
+    for key in path[:-1]:
+        node = node[key]
+    node[path[-1]] = value
+    return spec
+
+
+@pytest.mark.parametrize("group, name", [("corpus", task) for task in config.task_names()] + [("decoding", "paper")])
+def test_a_wrong_value_anywhere_is_an_error_in_one_line(group, name, tmp_path, monkeypatch):
+    """Every entry of every file by every kind of value: taken, or named with its file; `no` is a language in YAML."""
+    original, load_yaml = config.load_yaml(group, name), config.load_yaml
+    refused = 0
+    for path in places(original):
+        for value in WRONG_VALUES:
+            spec = replaced(original, path, value)
+            monkeypatch.setattr(
+                config, "load_yaml", lambda g, n, spec=spec: copy.deepcopy(spec) if g == group else load_yaml(g, n)
+            )
+            try:
+                if group == "decoding":
+                    config.load_decoding()
+                else:
+                    task = config.load_task(name)
+                    assert all(isinstance(lang, str) for lang in task.settings.languages)
+                    assert all(isinstance(number, int) for number in task.expected.values())
+                    with pytest.raises(InputError, match="no such file"):
+                        task.corpus(tmp_path)
+            except InputError as error:
+                refused += 1
+                assert len(str(error).splitlines()) == 1
+                assert "choices" in path or group == "decoding" or f"configs/corpus/{name}.yaml: " in str(error)
+    assert refused > 20
+
+
+def test_a_misspelt_entry_is_refused(monkeypatch):
+    spec = config.load_yaml("corpus", "synthetic")
+    monkeypatch.setattr(config, "load_yaml", lambda *_: {**copy.deepcopy(spec), "expected_pair": {"test": 1}})
+    monkeypatch.setattr(config, "require_task", lambda name: None)
+    with pytest.raises(InputError, match="synthetic.yaml: unknown entry expected_pair; there are choices, "):
+        config.load_task("synthetic")
+
+
+@pytest.mark.parametrize(
+    "content", ["!!python/object/apply:os.mkdir [{}]", "a: !!python/name:os.system", "- 1", "a: ["]
+)
+def test_yaml_is_data(content, tmp_path, monkeypatch):
+    """Nothing in it is run."""
+    shutil.copytree(CONFIGS, tmp_path / "configs")
+    (tmp_path / "configs" / "corpus" / "synthetic.yaml").write_text(content.format(tmp_path / "made"))
+    monkeypatch.setenv(config.FOLDER_VARIABLE, str(tmp_path / "configs"))
+    with pytest.raises(InputError, match="synthetic.yaml: not (valid YAML|a mapping)"):
+        config.load_task("synthetic")
+    assert [path.name for path in tmp_path.iterdir()] == ["configs"]
+
+
+def test_no_code_is_made_from_text():
+    """No eval, exec or unsafe loading of YAML, pickles or archives anywhere in the package."""
+    forbidden = re.compile(
+        r"(?<![\w.])(eval|exec|compile)\(|yaml\.(load|unsafe_load|full_load)\(|pickle\.loads?\(|extractall\(|os\.system\(|shell=True"
+        r"|weights_only=False|__import__\("
+    )
+    for path in (ROOT / "fairseq_rela").rglob("*.py"):
+        found = forbidden.search(path.read_text(encoding="utf-8"))
+        assert not found, (path, found)
 
 
 def test_checksums_are_of_the_files_that_are_composed():

@@ -317,6 +317,8 @@ def rank(
             be, or an output that was made from something else.
     """
     _check_options(keep_best, max_null_rate, workers)
+    if not output.name:
+        raise InputError(f"--output {output}: give the name of a file to write")
     scorer = load_scorer(checkpoint, data, device, max_tokens)
     settings = scorer.encode.settings
     refuse_swapped(source, target, settings)

@@ -102,11 +102,18 @@ def parse_sources(spec: Mapping[str, Any], languages: Tuple[str, str]) -> Source
         if not isinstance(spec.get(split), list) or not spec[split]:
             raise InputError(f"{split}: give a list of corpora")
         splits[split] = tuple(_parse_part(entry, split, languages) for entry in spec[split])
+    if not isinstance(spec.get("subsets") or {}, Mapping):
+        raise InputError(f"subsets: {spec['subsets']!r} is not a mapping of names to corpora")
     subsets = {name: _parse_part(entry, name, languages) for name, entry in (spec.get("subsets") or {}).items()}
     length = spec.get("reference_length")
-    if length is not None and not isinstance(length, int):
+    if length is not None and not is_count(length):
         raise InputError(f"reference_length: {length!r} is not a number")
     return Sources(languages, splits, subsets, length)
+
+
+def is_count(value: Any) -> bool:
+    """Whether it is a whole number of at least 1; YAML's true is none."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def parse_expected(entry: Mapping[str, Any], where: str) -> Expected:
@@ -115,8 +122,10 @@ def parse_expected(entry: Mapping[str, Any], where: str) -> Expected:
     Raises:
         InputError: not a count and a share below 1.
     """
+    if not isinstance(entry, Mapping):
+        raise InputError(f"{where}: {entry!r} is not pairs and tolerance")
     pairs, tolerance = entry.get("pairs"), entry.get("tolerance", 0.0)
-    if not isinstance(pairs, int) or pairs < 1:
+    if not is_count(pairs):
         raise InputError(f"{where}: pairs: {pairs!r} is not a count")
     if not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 1:
         raise InputError(f"{where}: tolerance: {tolerance!r} is not a share between 0 and 1")
@@ -134,7 +143,10 @@ def _parse_part(entry: Any, where: str, languages: Tuple[str, str]) -> Part:
     for key in ("source", "target", "file"):
         if (key in entry) != (key in keys):
             raise InputError(f"{where}: the format {style} has {' and '.join(keys)}")
-    columns = tuple(entry.get("columns", ()))
+    columns = entry.get("columns", [])
+    if not isinstance(columns, list) or not all(isinstance(column, str) for column in columns):
+        raise InputError(f"{where}: columns: {columns!r} is not a list of language codes")
+    columns = tuple(columns)
     if style in _ONE_FILE and sorted(columns) != sorted(languages):
         raise InputError(f"{where}: columns must be {languages[0]} and {languages[1]} in their order in the file")
     expected = parse_expected(entry, where) if "pairs" in entry else None

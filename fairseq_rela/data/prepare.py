@@ -86,15 +86,21 @@ class Settings:
             raise InputError(f"source and target language are both {self.source_lang}; give two different codes")
         if self.tokeniser not in TOKENISERS:
             raise InputError(f"--tokeniser {self.tokeniser}: choose one of {', '.join(TOKENISERS)}")
+        for name in ("truecase", "remove_diacritics", "remove_duplicates"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)!r}: must be true or false")
+        if not isinstance(self.tokenised, list):
+            raise InputError(f"--tokenised {self.tokenised!r}: must be a list of {', '.join(SPLITS)}")
         for split in self.tokenised:
             if split not in SPLITS:
                 raise InputError(f"--tokenised {split}: choose one of {', '.join(SPLITS)}")
         if self.remove_diacritics and "ro" not in self.languages:
             raise InputError("--remove-diacritics is for Romanian (ro); leave it out")
         for name in ("max_tokens", "max_ratio", "max_pieces", "merges", "vocabulary_threshold"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 1:
-                raise InputError(f"--{name.replace('_', '-')} {value}: must be a number of at least 1")
+            value, kinds = getattr(self, name), (int, float) if name == "max_ratio" else (int,)
+            if isinstance(value, bool) or not isinstance(value, kinds) or not value >= 1:
+                what = "a number" if name == "max_ratio" else "a whole number"
+                raise InputError(f"--{name.replace('_', '-')} {value}: must be {what} of at least 1")
         if self.max_pieces > MAX_POSITIONS - 1:
             raise InputError(f"--max-pieces {self.max_pieces}: the models have room for {MAX_POSITIONS - 1}")
 
@@ -239,8 +245,9 @@ def require_language(option: str, lang: Any) -> None:
     Raises:
         InputError: no code of a language, of which file names can be made.
     """
-    if not str(lang).replace("_", "").isalnum():
-        raise InputError(f"{option} {lang!r}: give a language code such as en")
+    if not isinstance(lang, str) or not lang.replace("_", "").isalnum():
+        hint = "" if isinstance(lang, str) else ", in quotes, or YAML takes no for false"
+        raise InputError(f"{option} {lang!r}: give a language code such as en{hint}")
 
 
 def refuse_other_side(path: Path, lang: str, other: str) -> None:
