@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 from .commands import USER_DIR, run_fairseq
 from .data import bpe
 from .data.binarise import binarise, count_sentences
+from .data.folders import only_process
 from .data.lines import PathLike, read_json, read_lines, write_whole
 from .data.prepare import MAX_POSITIONS, RECORD, load_record, segment_text, settings_of
 from .data.text import TOKENISERS, Detokeniser
@@ -113,6 +114,13 @@ def translate(
     decoding.check()
     if not output.name:
         raise InputError(f"--output {output}: give a name that the files OUTPUT.txt and others begin with")
+    with only_process(output, "translated"):
+        return _translate_alone(data, checkpoint, output, decoding, subset, source)
+
+
+def _translate_alone(
+    data: Path, checkpoint: Path, output: Path, decoding: Decoding, subset: str, source: Optional[Path]
+) -> Speed:
     from . import checkpoints  # imports torch
 
     checkpoints.load(checkpoint)  # refuses what is not a checkpoint, or would run code, in one line
