@@ -230,7 +230,12 @@ def average(paths: Sequence[Path], output: Path) -> None:
         },
     }
     with write_whole(output, "wb") as file:
-        torch.save(averaged, file)
+        try:
+            torch.save(averaged, file)
+        except RuntimeError as error:  # torch's own, in the place of what the disk said
+            raise InputError(
+                f"{output}: cannot be written ({error.__context__ or error}); is the disk full?"
+            ) from error
 
 
 def _refuse_repeated(paths: List[Path]) -> None:

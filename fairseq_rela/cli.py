@@ -3,8 +3,9 @@
 import argparse
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, List, Optional, Sequence
+from typing import Any, ContextManager, List, Optional, Sequence
 
 from .errors import InputError
 
@@ -24,6 +25,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         sys.stdout.flush()
     except (InputError, ImportError) as error:
         print(f"rela {options.verb}: error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:  # a disk that is full or read-only, a folder that may not be written
+        where = f"{error.filename}: " if error.filename else ""
+        reason = error.strerror or str(error)
+        print(f"rela {options.verb}: error: {where}{reason}; mend it, and give the same command again", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"rela {options.verb}: interrupted; the same command goes on from here", file=sys.stderr)
@@ -70,7 +76,8 @@ def _add_synthetic(verbs) -> None:
 def _synthetic(options: argparse.Namespace) -> None:
     from .data.synthetic import write_corpus
 
-    sizes = write_corpus(options.output, options.seed, options.pairs)
+    with _holding(options.output):
+        sizes = write_corpus(options.output, options.seed, options.pairs)
     print(f"{options.output}: " + ", ".join(f"{split} {size:,} pairs" for split, size in sizes.items()))
 
 
@@ -208,7 +215,8 @@ def _average(options: argparse.Namespace) -> None:
     if options.inputs is None:
         average_last(options.run_dir, options.last, options.output)
     else:
-        checkpoints.average(options.inputs, options.output)
+        with _holding(options.output):
+            checkpoints.average(options.inputs, options.output)
         for path in options.inputs:
             print(f"update {checkpoints.updates_of(checkpoints.load(path)):,}: {path}")
         print(f"{options.output}: the mean of {len(options.inputs)} checkpoints")
@@ -260,16 +268,17 @@ def _score(options: argparse.Namespace) -> None:
     from .pipeline import describe_score
 
     tokenised = options.tokenised_reference
-    scores = score(
-        list(read_lines(options.hypotheses)),
-        list(read_lines(options.reference)),
-        options.target_lang,
-        options.tokeniser,
-        list(read_lines(tokenised)) if tokenised else None,
-        options.truecased,
-    )
-    if options.output:
-        write_json(options.output, scores)
+    with _holding(options.output):
+        scores = score(
+            list(read_lines(options.hypotheses)),
+            list(read_lines(options.reference)),
+            options.target_lang,
+            options.tokeniser,
+            list(read_lines(tokenised)) if tokenised else None,
+            options.truecased,
+        )
+        if options.output:
+            write_json(options.output, scores)
     print(describe_score(scores))
 
 
@@ -289,9 +298,10 @@ def _attention(options: argparse.Namespace) -> None:
     from .data.lines import write_json
     from .pipeline import describe_attention
 
-    summary = summarise(options.checkpoint, options.data, options.subset)
-    if options.output:
-        write_json(options.output, summary)
+    with _holding(options.output):
+        summary = summarise(options.checkpoint, options.data, options.subset)
+        if options.output:
+            write_json(options.output, summary)
     print(describe_attention(summary))
 
 
@@ -320,19 +330,21 @@ def _analyze(options: argparse.Namespace) -> None:
 
     if options.output.exists() and not options.output.is_dir():
         raise InputError(f"--output {options.output}: a file; give a folder")
-    analysis = analyze(
-        options.checkpoint,
-        options.data,
-        options.subset,
-        gold=options.gold,
-        gold_base=options.gold_base,
-        gold_reversed=options.gold_swapped,
-        tags=options.tags,
-        source_tags=options.source_tags,
-        seed=options.seed,
-        examples=options.examples,
-    )
-    write(analysis, options.output)
+    # a folder that is there may be that of a run, which others may be training
+    with _holding(options.output / "analysis.json" if options.output.is_dir() else options.output):
+        analysis = analyze(
+            options.checkpoint,
+            options.data,
+            options.subset,
+            gold=options.gold,
+            gold_base=options.gold_base,
+            gold_reversed=options.gold_swapped,
+            tags=options.tags,
+            source_tags=options.source_tags,
+            seed=options.seed,
+            examples=options.examples,
+        )
+        write(analysis, options.output)
     print(describe(analysis))
 
 
@@ -416,7 +428,9 @@ def _rank(options: argparse.Namespace) -> None:
         if options.keep_best or options.max_null_rate is not None:
             raise InputError("--damage measures, it keeps nothing: leave --keep-best and --max-null-rate out")
         refuse_swapped(options.source, options.target, settings_of(load_record(options.data)))
-        print(describe(evaluate(*texts, seed=options.seed, device=options.device, max_tokens=options.max_tokens)))
+        with _holding(options.output):
+            result = evaluate(*texts, seed=options.seed, device=options.device, max_tokens=options.max_tokens)
+        print(describe(result))
         return
     from .analysis.rank import rank
 
@@ -517,6 +531,15 @@ def _override_option(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="of the Hydra configuration, such as optimization.max_epoch=3; may be repeated",
     )
+
+
+def _holding(output: Optional[Path]) -> ContextManager[None]:
+    """Refuses a second process that would write the same file or folder."""
+    if output is None or not output.name:
+        return nullcontext()
+    from .data.folders import only_process
+
+    return only_process(output, "written")
 
 
 def _positive(text: str) -> int:

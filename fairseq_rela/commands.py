@@ -10,7 +10,7 @@ import warnings
 from collections import deque
 from functools import partial
 from pathlib import Path
-from typing import Callable, Iterable, List, Optional, Sequence
+from typing import IO, Callable, Deque, Iterable, List, Optional, Sequence
 
 from .data.workers import die_with_parent
 from .errors import InputError
@@ -70,42 +70,46 @@ def run_fairseq(
         if isinstance(argument, Path):
             refuse_colon(argument)
     print(f"$ {shown(module, arguments)}", flush=True)
+    last: Deque[str] = deque(maxlen=20)
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
-        file = open(log, "w", encoding="utf-8")  # noqa: SIM115 (closed below)
+        with open(log, "w", encoding="utf-8") as file:
+            file.write(f"$ {shown(module, arguments)}\n")
+            code = _run(fairseq_command(module, arguments), file, last, shorten)
     except OSError as error:
         raise InputError(f"{log}: cannot be written ({error.strerror or error})") from error
-    # without this variable Hydra hides the true error
-    environment = dict(os.environ, HYDRA_FULL_ERROR="1", PYTHONUNBUFFERED="1")
-    last = deque(maxlen=20)  # type: deque
-    with file:
-        file.write(f"$ {shown(module, arguments)}\n")
-        process = subprocess.Popen(
-            fairseq_command(module, arguments),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            env=environment,
-            preexec_fn=partial(die_with_parent, os.getpid()),
-            encoding="utf-8",
-            errors="replace",
-        )
-        try:
-            for line in process.stdout:
-                file.write(line)
-                file.flush()
-                last.append(line.rstrip())
-                short = shorten(line)
-                if short is not None:
-                    print(short, flush=True)
-        finally:
-            if sys.exc_info()[0] is not None:
-                process.kill()
-            code = process.wait()
     if code != 0:
         raise InputError(
             f"fairseq-{module.replace('_', '-')} failed with exit code {code}: {_last_words(last)} (log: {log})"
         )
+
+
+def _run(command: Sequence[str], log: IO[str], last: Deque[str], shorten: Callable[[str], Optional[str]]) -> int:
+    """The exit code; what the command prints goes to ``log``, its last lines to ``last``."""
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        # without this variable Hydra hides the true error
+        env=dict(os.environ, HYDRA_FULL_ERROR="1", PYTHONUNBUFFERED="1"),
+        preexec_fn=partial(die_with_parent, os.getpid()),
+        encoding="utf-8",
+        errors="replace",
+    )
+    try:
+        for line in process.stdout:
+            log.write(line)
+            log.flush()
+            last.append(line.rstrip())
+            short = shorten(line)
+            if short is not None:
+                print(short, flush=True)
+    finally:
+        if sys.exc_info()[0] is not None:
+            process.kill()
+        code = process.wait()
+    return code
 
 
 _EXCEPTION = re.compile(r"(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt): ")

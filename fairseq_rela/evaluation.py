@@ -17,6 +17,7 @@ from .data.binarise import (
     identity,
     refuse_other_data,
 )
+from .data.folders import only_process
 from .data.lines import PathLike, read_json, read_lines, write_whole
 from .data.prepare import (
     MAX_POSITIONS,
@@ -131,6 +132,13 @@ def translate(
     decoding.check()
     if not output.name:
         raise InputError(f"--output {output}: give a name that the files OUTPUT.txt and others begin with")
+    with only_process(output, "translated"):
+        return _translate_alone(data, checkpoint, output, decoding, subset, source)
+
+
+def _translate_alone(
+    data: Path, checkpoint: Path, output: Path, decoding: Decoding, subset: str, source: Optional[Path]
+) -> Speed:
     from . import checkpoints  # imports torch
 
     state = checkpoints.load(checkpoint)  # refuses what is not a checkpoint, or would run code, in one line

@@ -2,11 +2,13 @@
 
 import json
 import re
+import shutil
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import checkpoints, config
 from .commands import USER_DIR, load_plugin, refuse_colon, run_fairseq
@@ -88,8 +90,23 @@ def reproduce(experiment: Experiment, stages: Sequence[str] = STAGES) -> None:
     for stage in wanted:
         print(f"== {experiment.task} {experiment.attention}: {stage}", flush=True)
         start = time.monotonic()
-        _RUN[stage](experiment)
+        with _held(experiment, stage):
+            _RUN[stage](experiment)
         print(f"== {stage}: {time.monotonic() - start:.0f} s", flush=True)
+
+
+# stages that read and write the run; those before hold what they make by themselves
+_HOLDING = {"average": "averaged", "translate": "translated", "score": "scored", "attention": "analyzed"}
+
+
+def _held(experiment: Experiment, stage: str) -> ContextManager[None]:
+    """
+    Raises:
+        InputError: another process trains the run, or uses it.
+    """
+    if stage in _HOLDING and experiment.run.is_dir():
+        return only_process(experiment.run, _HOLDING[stage])
+    return nullcontext()
 
 
 def _download(experiment: Experiment) -> None:
@@ -210,6 +227,9 @@ def _train_alone(
     progress = TrainingProgress(save_dir)
     try:
         run_fairseq("hydra_train", arguments, log=save_dir / "train.log", shorten=progress)
+    except InputError:
+        _refuse_full_disk(save_dir)
+        raise
     finally:
         progress.close()
     last = checkpoints.find(save_dir)[0]
@@ -219,6 +239,21 @@ def _train_alone(
     computed_by = _COMPUTED_BY.findall((save_dir / "train.log").read_text(encoding="utf-8"))
     write_json(done, {**wanted, "updates": last.updates, "computed_by": computed_by})
     print(f"trained for {last.updates:,} updates; checkpoints in {save_dir}")
+
+
+def _refuse_full_disk(save_dir: Path) -> None:
+    """Where training has failed, say so if it was for want of room, which fairseq tells in torch's words only."""
+    # fairseq writes a checkpoint under such a name first, and a torn one is of no use to anybody
+    torn = [path for path in save_dir.glob("checkpoint*.pt.tmp") if path.is_file()]
+    sizes = [path.stat().st_size for path in [*save_dir.glob("checkpoint*.pt"), *torn]]
+    free = shutil.disk_usage(save_dir).free
+    if free < max(sizes, default=1 << 20):
+        for path in torn:
+            path.unlink()
+        raise InputError(
+            f"{save_dir}: no space left on the disk for a checkpoint ({free / 1e6:,.0f} MB free); make room, and the "
+            "same command goes on from the newest good checkpoint"
+        )
 
 
 def _refuse_foreign_run(save_dir: Path, wanted: Dict[str, Any]) -> None:
@@ -305,9 +340,14 @@ def _average(experiment: Experiment) -> None:
 
 def average_last(folder: Path, number: int, output: Path) -> None:
     """Average the last states of a run, and say which they are."""
-    choice = checkpoints.choose_last(folder, number)
     if not output.name:
         raise InputError(f"--output {output}: give the name of a file to write")
+    choice = checkpoints.choose_last(folder, number)
+    with only_process(output, "written"):
+        _average_chosen(choice, output)
+
+
+def _average_chosen(choice: checkpoints.Choice, output: Path) -> None:
     record_path = output.with_name(output.name + ".json")
     record = {
         "checkpoints": [{"file": f.path.name, "updates": f.updates, "sha256": sha256(f.path)} for f in choice.chosen],

@@ -1,6 +1,7 @@
 """One process at a time, and folders that are whole or absent."""
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -8,8 +9,10 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+from fairseq_rela import cli
 from fairseq_rela.data.folders import only_process, work_folder
 from fairseq_rela.errors import InputError
+from fairseq_rela.pipeline import STAGES
 
 HOLD = (
     "import sys; sys.argv[0] = 'rela'\n"
@@ -54,3 +57,56 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["all"]
     with pytest.raises(InputError, match="give the name of a folder"), work_folder(Path("/")):
         pass
+
+
+def verbs(corpus, data, trained, folder):
+    """Every verb that writes: its arguments, and what it must not share."""
+    last, out = trained / "checkpoint_last.pt", folder / "out"
+    text = (corpus / "test.xa", corpus / "test.xb")
+    splits = [word for split in ("train", "valid", "test") for word in (f"--{split}", corpus / split)]
+    languages = ("--source-lang", "xa", "--target-lang", "xb", "--merges", 150, "--vocabulary-threshold", 8)
+    analyze = ("analyze", last, "--data", data, "--output")
+    chain, chosen = ("reproduce", "synthetic", "rela_g"), ("--root", folder, "--raw", corpus)
+    run_dir = folder / "synthetic" / "rela_g"
+    return {
+        "synthetic": (["synthetic", out], out),
+        "prepare": (["prepare", *splits, *languages, "--output", out], out),
+        "train": (["train", "synthetic", "--data", data, "--save-dir", out], out),
+        "average": (["average", trained, "--last", 2, "--output", out], out),
+        "average of files": (["average", "--inputs", last, "--output", out], out),
+        "translate": (["translate", data, "--checkpoint", last, "--output", out], out),
+        "score": (["score", "--hypotheses", text[1], "--reference", text[1], "-t", "xb", "--output", out], out),
+        "attention": (["attention", last, "--data", data, "--output", out], out),
+        "analyze": ([*analyze, out], out),
+        "analyze into a run": ([*analyze, run_dir], run_dir / "analysis.json"),
+        "rank": (["rank", last, *text, "--data", data, "--output", out, "--device", "cpu"], out),
+        "damage": (["rank", last, *text, "--data", data, "--output", out, "--damage"], out),
+        "reproduce prepare": ([*chain, "prepare", *chosen], folder / "synthetic" / "data"),
+        **{
+            f"reproduce {stage}": ([*chain, stage, *chosen], run_dir)
+            for stage in ("average", "translate", "score", "attention")
+        },
+    }
+
+
+def test_every_verb_that_writes_says_who_is_at_it(corpus, data, trained, tmp_path, capsys):
+    for number, verb in enumerate(verbs(corpus, data, trained, tmp_path)):
+        folder = tmp_path / str(number)
+        arguments, shared = verbs(corpus, data, trained, folder)[verb]
+        (folder / "synthetic" / "rela_g").mkdir(parents=True)
+        before = sorted(folder.rglob("*"))
+        with only_process(shared, "read aloud"):
+            assert cli.main([str(a) for a in arguments]) == 2, verb
+        said = capsys.readouterr().err.splitlines()
+        line = f"{shared} is being read aloud by another process, {os.getpid()} on {platform.node()}; wait for it"
+        assert line in said[-1] and sum("error" in text for text in said) == 1, (verb, said)
+        assert sorted(folder.rglob("*")) == before, verb
+
+
+def test_a_run_is_not_averaged_while_it_is_trained(corpus, tmp_path, capsys):
+    """What holds it says so, whatever the second process wants to do."""
+    run_dir = tmp_path / "synthetic" / "rela_g"
+    run_dir.mkdir(parents=True)
+    with only_process(run_dir, "trained"):
+        assert cli.main(["reproduce", "synthetic", "rela_g", "average", "--root", str(tmp_path)]) == 2
+    assert "rela_g is being trained by another process" in capsys.readouterr().err

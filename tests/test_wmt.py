@@ -16,6 +16,7 @@ from fileserver import Fault, FileServer
 
 from fairseq_rela import config
 from fairseq_rela.data.corpora import extract
+from fairseq_rela.data.folders import only_process
 from fairseq_rela.data.lines import read_lines, sha256
 from fairseq_rela.errors import InputError
 from fairseq_rela.pipeline import STAGES, Experiment, reproduce
@@ -115,6 +116,13 @@ def test_a_source_that_changed_is_noticed_and_extracted_text_needs_no_archives(s
             fetched(tmp_path)
     finally:
         server.files[path] = before
+
+
+def test_two_processes_do_not_extract_the_same_text(local, tmp_path):
+    raw = tmp_path / "wmt14_en_de" / "raw"
+    with only_process(raw), pytest.raises(InputError, match="raw is being made by another process, "):
+        fetched(tmp_path)
+    assert fetched(tmp_path).is_dir()
 
 
 def test_offline_with_files_that_were_fetched_elsewhere(local, tmp_path):

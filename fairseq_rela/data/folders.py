@@ -4,7 +4,7 @@ import fcntl
 import os
 import platform
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Iterator
 
@@ -36,9 +36,10 @@ def work_folder(output: Path) -> Iterator[Path]:
 
 @contextmanager
 def only_process(output: Path, doing: str = "made") -> Iterator[None]:
-    """
+    """Hold a file or folder while it is being ``doing``, such as "made" or "trained".
+
     Raises:
-        InputError: another process is making the same file or folder; the line says which.
+        InputError: another process is at the same file or folder; the line says which, and what it does there.
     """
     if not output.name:
         raise InputError(f"{output}: not a name that something can be {doing} under; give another")
@@ -56,10 +57,11 @@ def only_process(output: Path, doing: str = "made") -> Iterator[None]:
         # between opening and locking, the process before us may have removed the file and another made a new one
         if not lock.exists() or not os.path.samestat(os.fstat(file.fileno()), lock.stat()):
             raise _busy(output, doing, file)
-        file.truncate(0)
-        file.write(f"{os.getpid()} on {platform.node()}")
-        file.flush()
         try:
+            with suppress(OSError):  # on a full disk the lock holds, and names nobody
+                os.ftruncate(file.fileno(), 0)
+                holder = f"{doing} by another process, {os.getpid()} on {platform.node()}"
+                os.write(file.fileno(), holder.encode())
             yield
         finally:
             lock.unlink()
@@ -67,5 +69,5 @@ def only_process(output: Path, doing: str = "made") -> Iterator[None]:
 
 def _busy(output: Path, doing: str, lock: IO[str]) -> InputError:
     lock.seek(0)
-    holder = lock.read(200).strip()
-    return InputError(f"{output} is being {doing} by another process{holder and f', {holder}'}; wait for it, or end it")
+    holder = lock.read(200).strip() or f"{doing} by another process"
+    return InputError(f"{output} is being {holder}; wait for it, or end it")

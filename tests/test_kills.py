@@ -1,0 +1,141 @@
+"""Killed as by a failing machine, at fifty random moments of the synthetic task: the end is the same."""
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+import torch
+from conftest import RELA, ROOT, run_rela
+
+from fairseq_rela import checkpoints
+from fairseq_rela.data.lines import sha256
+
+pytestmark = pytest.mark.slow
+
+# fifty in all; training has most to lose
+KILLS = {"prepare": 14, "train": 14, "average": 8, "translate": 6, "score": 4, "attention": 4}
+OVERRIDES = (
+    *("dataset.max_tokens=500", "optimization.max_update=50", "checkpoint.save_interval_updates=4"),
+    # updates of this size would come with a rate of 0 at first
+    *("lr_scheduler.warmup_updates=10", "lr_scheduler.warmup_init_lr=1e-4"),
+)
+
+
+class Chain:
+    """The stages of one experiment, run to their end or killed on the way."""
+
+    def __init__(self, root, raw):
+        self.root, self.raw = root, raw
+        self.output = ""
+
+    def command(self, stage):
+        overrides = [word for override in OVERRIDES for word in ("--override", override)]
+        folders = ("--root", self.root, "--raw", self.raw)
+        return ["reproduce", "synthetic", "rela_g", stage, *folders, "--workers", 2, *overrides]
+
+    def finish(self, stage):
+        """Seconds that it took."""
+        start = time.monotonic()
+        result = run_rela(*self.command(stage), env={"OMP_NUM_THREADS": "1"})
+        assert result.returncode == 0, (stage, (result.stdout + result.stderr)[-3000:])
+        self.output += result.stdout
+        return time.monotonic() - start
+
+    def kill_after(self, stage, seconds):
+        """Whether it was still running then."""
+        log = self.root.parent / "killed.log"
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        with open(log, "w") as file:
+            process = subprocess.Popen(
+                [*RELA, *map(str, self.command(stage))], stdout=file, stderr=subprocess.STDOUT, env=environment
+            )
+            try:
+                killed = process.wait(seconds) != 0
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+                killed = True
+        said = log.read_text()
+        assert "error:" not in said, said[-2000:]
+        self.output += said
+        return killed
+
+    def forget(self, stage):
+        """Take away what a stage made, so that there is again something to interrupt."""
+        made = {
+            "prepare": [self.data],
+            "train": [self.run],
+            "average": self.run.glob("average.pt*"),
+            "translate": [*self.run.glob("test.*"), self.run / "translate.json"],
+        }.get(stage, [self.run / f"{stage}.json"])
+        for path in made:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    @property
+    def run(self):
+        return self.root / "synthetic" / "rela_g"
+
+    @property
+    def data(self):
+        return self.root / "synthetic" / "data"
+
+
+def files(folder):
+    return {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+
+
+def same_model(one, other):
+    one, other = (checkpoints.load(path) for path in (one, other))
+    assert checkpoints.updates_of(one) == checkpoints.updates_of(other)
+    assert one["model"].keys() == other["model"].keys()
+    assert all(torch.equal(one["model"][key], other["model"][key]) for key in one["model"])
+
+
+def without(record, *keys):
+    return {key: value for key, value in record.items() if key not in keys}
+
+
+def test_killed_fifty_times_all_is_as_if_nothing_had_been(corpus, tmp_path):
+    rng = random.Random(17)
+    calm, rough = Chain(tmp_path / "calm", corpus), Chain(tmp_path / "rough", corpus)
+    for stage, number in KILLS.items():
+        seconds = calm.finish(stage)
+        killed = tries = 0
+        while killed < number:
+            tries += 1
+            assert tries < 3 * number, (stage, killed)
+            # later rather than sooner: there is more to lose
+            if rough.kill_after(stage, rng.triangular(0, seconds, 0.7 * seconds)):
+                killed += 1
+            else:
+                rough.forget(stage)
+        rough.finish(stage)
+    assert sum(KILLS.values()) == 50
+    assert len(set(re.findall(r"going on from .*update (\d+)", rough.output))) >= 2  # training was cut in the middle
+
+    # the data: every file but the record of times and versions, byte by byte
+    ours, theirs = files(calm.data), files(rough.data)
+    assert ours.keys() == theirs.keys()
+    assert [n for n in ours if n != "prepare.json" and sha256(ours[n]) != sha256(theirs[n])] == []
+    records = [json.loads((chain.data / "prepare.json").read_text()) for chain in (calm, rough)]
+    assert records[0]["outputs"] == records[1]["outputs"]
+
+    # training: every parameter, of the last state and of the average of the last five
+    for name in ("checkpoint_last.pt", "average.pt"):
+        same_model(calm.run / name, rough.run / name)
+    averages = [json.loads((chain.run / "average.pt.json").read_text()) for chain in (calm, rough)]
+    assert [[c["updates"] for c in average["checkpoints"]] for average in averages] == [[50, 48, 44, 40, 36]] * 2
+
+    for name in ("test.bpe", "test.tok", "test.txt", "score.json"):
+        assert (calm.run / name).read_bytes() == (rough.run / name).read_bytes(), name
+    attentions = [json.loads((chain.run / "attention.json").read_text()) for chain in (calm, rough)]
+    assert without(attentions[0], "sha256", "checkpoint") == without(attentions[1], "sha256", "checkpoint")
+
+    left = [n for n in files(tmp_path / "rough") if ".partial" in n or n.endswith((".part", ".lock", ".tmp"))]
+    assert left == []
