@@ -1,0 +1,57 @@
+"""Whether the Triton kernels can run, without importing Triton where they cannot: it is an optional extra."""
+
+import os
+from contextlib import nullcontext
+from functools import lru_cache
+from typing import ContextManager, Optional
+
+import torch
+
+# Triton's interpreter runs the kernels on CPU tensors, slowly; Triton reads this when a kernel is defined
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+LARGEST_HEAD = 256
+OLDEST_TRITON = 3
+OLDEST_GPU = (8, 0)  # Ampere: bfloat16 products, and a maximum that lets NaN through
+
+
+def unavailable(
+    device: torch.device, dtype: torch.dtype = torch.float32, head_dim: int = LARGEST_HEAD
+) -> Optional[str]:
+    """Why the kernels cannot take tensors like these, in a few words for a message; None where they can.
+
+    Args:
+        head_dim: d_h, columns of one head.
+    """
+    if dtype not in DTYPES:
+        return f"they know float16, bfloat16 and float32, not {str(dtype).replace('torch.', '')}"
+    if head_dim > LARGEST_HEAD:
+        return f"heads of {head_dim} columns are larger than {LARGEST_HEAD}"
+    return _missing(torch.device(device))
+
+
+def available(device: torch.device, dtype: torch.dtype = torch.float32, head_dim: int = LARGEST_HEAD) -> bool:
+    """Whether :func:`unavailable` finds nothing."""
+    return unavailable(device, dtype, head_dim) is None
+
+
+@lru_cache(maxsize=None)
+def _missing(device: torch.device) -> Optional[str]:
+    """What the machine lacks."""
+    if not INTERPRETED:
+        if device.type != "cuda" or torch.version.cuda is None:
+            return f"they need an NVIDIA GPU, and this is {device.type}"
+        if torch.cuda.get_device_capability(device) < OLDEST_GPU:
+            return f"{torch.cuda.get_device_name(device)} is older than Ampere"
+    try:
+        import triton
+    except ImportError:
+        return "Triton is not installed: pip install triton"
+    if int(triton.__version__.split(".")[0]) < OLDEST_TRITON:
+        return f"Triton {triton.__version__} is too old: pip install 'triton>={OLDEST_TRITON}'"
+    return None
+
+
+def on_device(device: torch.device) -> ContextManager:
+    """Triton launches on the current GPU, which need not be the tensors'."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

@@ -1,0 +1,573 @@
+r"""Rectified linear attention on a GPU without the weights ever in memory, forward and backward.
+
+With :math:`S = \alpha Q K^T`, 0/1 masks :math:`M` (what may be seen) and :math:`D` (what dropout keeps, rate p)
+
+.. math::
+    A = M \odot D \odot \max(S, 0) / (1 - p), \quad z = A V \\
+    \bar S = [A > 0] \odot (\bar z V^T) / (1 - p), \quad
+    \bar Q = \alpha \bar S K, \quad \bar K = \alpha \bar S^T Q, \quad \bar V = A^T \bar z
+
+ReLU needs no row statistics, so tiles of A are summed as they come, no state but q, k, v and the seed of D is kept,
+and the backward pass makes A again: one kernel walks over the keys for :math:`\bar Q`, one over the queries for
+:math:`\bar K` and :math:`\bar V`. Nothing is added atomically, so results repeat bit for bit on one GPU. Padded
+keys are read as 0, and so are their scores, weights and gradients.
+
+Products take operands in the precision of the inputs and sum in float32. D is Philox4x32 with 7 rounds at the
+counter (query, key // 8, sentence * H + head, 0): 16 bits a key, so that p is rounded to a multiple of 2^-16.
+
+This module imports Triton; ask :func:`fairseq_rela.kernels.gpu.available` first.
+"""
+
+from functools import lru_cache
+from typing import Any, NamedTuple, Optional, Tuple, Union
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ..errors import InputError
+from .gpu import INTERPRETED, on_device, unavailable
+
+# Triton's interpreter multiplies the bit patterns of bfloat16, and says nothing
+_UPCAST = tl.constexpr(INTERPRETED)
+_ALL = tl.constexpr(tl.PropagateNan.ALL)
+_LARGEST_HALF = tl.constexpr(65504.0)
+_LEVELS = 1 << 16
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float,
+    num_heads: int,
+    key_padding_mask: Optional[Tensor] = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+    seed: Optional[Union[int, Tensor]] = None,
+) -> Tensor:
+    r""":math:`z = dropout(\max(\alpha Q K^T, 0)) V` for each head, heads concatenated; 0 for a row with nothing to see.
+
+    The result is float32 whatever comes in: a sum of unnormalised weights passes float16's 65504, and the norm
+    that follows needs float32. Weights are rounded to the precision of v before the product with it, and those
+    of float16 saturate at 65504. It can be differentiated once; gradients have the precision of their inputs.
+
+    Args:
+        q: ``(T, B, H * d_h)``, float16, bfloat16 or float32, with any strides, as the projection leaves it.
+        k, v: ``(S, B, H * d_h)``, like q.
+        scale: :math:`\alpha`.
+        num_heads: H.
+        key_padding_mask: ``(B, S)``, True at padding.
+        causal: query i sees keys 0 to i; T = S.
+        dropout: p, on the weights; those kept are divided by 1 - p.
+        seed: the same seed drops the same weights. None draws one from PyTorch's CPU generator, which
+            ``torch.manual_seed`` and activation checkpointing control. A tensor on the GPU is waited for.
+
+    Returns:
+        ``(T, B, H * d_h)``, float32.
+
+    Raises:
+        InputError: shapes, types or devices that do not fit, a dropout that is no probability below 1.
+    """
+    _check(q, k, v, num_heads, key_padding_mask, causal, dropout)
+    threshold = min(round(dropout * _LEVELS), _LEVELS - 1)
+    if not threshold:
+        seed = 0
+    elif seed is None:
+        seed = torch.randint(2**62, ()).item()
+    return _Attend.apply(q, k, v, key_padding_mask, float(scale), num_heads, causal, threshold, int(seed))
+
+
+def _check(
+    q: Tensor, k: Tensor, v: Tensor, num_heads: int, mask: Optional[Tensor], causal: bool, dropout: float
+) -> None:
+    if q.dim() != 3 or k.dim() != 3 or k.shape != v.shape or q.shape[1:] != k.shape[1:] or q.size(-1) % num_heads:
+        raise InputError(
+            f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)} are not (T, B, d), (S, B, d) and"
+            f" (S, B, d) with d a multiple of {num_heads} heads; reshape them"
+        )
+    if not (q.dtype == k.dtype == v.dtype and q.device == k.device == v.device):
+        raise InputError("q, k and v differ in type or device; cast or move them first")
+    reason = unavailable(q.device, q.dtype, q.size(-1) // num_heads)
+    if reason is not None:
+        raise InputError(f"the Triton kernels cannot run: {reason}")
+    if mask is not None and (
+        mask.shape != (k.size(1), k.size(0)) or mask.dtype != torch.bool or mask.device != k.device
+    ):
+        raise InputError(
+            f"key_padding_mask is {tuple(mask.shape)} {mask.dtype} on {mask.device}; give"
+            f" ({k.size(1)}, {k.size(0)}) torch.bool on {k.device}"
+        )
+    if causal and q.size(0) != k.size(0):
+        raise InputError(f"causal attention of {q.size(0)} queries to {k.size(0)} keys; give as many keys as queries")
+    if not 0.0 <= dropout < 1.0:
+        raise InputError(f"attention dropout {dropout} is not a probability below 1")
+
+
+class Tiles(NamedTuple):
+    """How one kernel cuts its work: queries and keys of a tile, warps of a program, stages of its pipeline."""
+
+    queries: int
+    keys: int
+    warps: int
+    stages: int
+
+
+KERNELS = ("context", "grad_q", "grad_kv")
+LONG = 256  # from here on tiles no longer grow
+
+
+@lru_cache(maxsize=None)
+def default_tiles(kernel: str, dtype: torch.dtype, block_d: int, capability: Tuple[int, int], longest: int) -> Tiles:
+    """The tiles of a kernel, one of :data:`KERNELS`: the largest found with next to no registers spilt.
+
+    Chosen by what the compiler reports for sm_80 and sm_90 with padding, a causal mask and dropout all on, and for
+    the shared memory of the smaller Ampere GPUs (99 KB); not by timings. A table and not ``triton.autotune``,
+    which would choose other tiles, and with them another order of summation, from one run to the next, and would
+    stop training for seconds at every new length.
+
+    Args:
+        block_d: d_h in :func:`block_of`.
+        longest: the larger of T and S in :func:`block_of`, at most :data:`LONG`.
+    """
+    if dtype == torch.float32:
+        rows, warps = (16 if block_d > 128 else 32), (4 if block_d <= 64 else 8)
+        return (
+            Tiles(16, 16, 1 if block_d <= 64 else 4, 2) if longest == 16 and rows > 16 else Tiles(rows, rows, warps, 2)
+        )
+    datacentre = capability[0] in (9, 10)  # Hopper and Blackwell: 227 KB of shared memory
+    if longest <= 32:
+        warps = longest // 16 if block_d <= 64 else 4
+        return Tiles(longest, longest, warps, 2)
+    if block_d > 128:
+        return Tiles(16, 32, 4, 2) if kernel == "grad_kv" and not datacentre else Tiles(32, 32, 8, 2)
+    warps = 4 if block_d <= 64 else 8
+    if kernel == "grad_kv" and not datacentre:
+        return Tiles(64, 32, warps, 2)
+    if kernel == "context" and datacentre and block_d <= 64 and longest >= 256:
+        return Tiles(128, 64, 8, 3)
+    return Tiles(64, 64, warps, 2)
+
+
+@lru_cache(maxsize=None)
+def _capability(device: torch.device) -> Tuple[int, int]:
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)
+
+
+def block_of(size: int) -> int:
+    """The power of two, at least 16, that holds ``size``: what a tensor core's product takes."""
+    return max(16, triton.next_power_of_2(size))
+
+
+class _Attend(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Optional[Tensor],
+        scale: float,
+        num_heads: int,
+        causal: bool,
+        threshold: int,
+        seed: int,
+    ) -> Tensor:
+        ctx.save_for_backward(q, k, v, mask)
+        ctx.options = scale, num_heads, causal, threshold, seed
+        context = torch.empty(q.shape, dtype=torch.float32, device=q.device)
+        _launch(_context, "context", (q, k, v), mask, (context,), ctx.options)
+        return context
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+        q, k, v, mask = ctx.saved_tensors
+        grad_q = grad_k = grad_v = None
+        if ctx.needs_input_grad[0]:
+            grad_q = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+            _launch(_grad_q, "grad_q", (q, k, v, grad), mask, (grad_q,), ctx.options)
+        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+            grad_k, grad_v = (torch.empty(k.shape, dtype=k.dtype, device=k.device) for _ in range(2))
+            _launch(_grad_kv, "grad_kv", (q, k, v, grad), mask, (grad_k, grad_v), ctx.options)
+        return grad_q, grad_k, grad_v, None, None, None, None, None, None
+
+
+def _launch(
+    kernel: Any,
+    name: str,
+    inputs: Tuple[Tensor, ...],
+    mask: Optional[Tensor],
+    outputs: Tuple[Tensor, ...],
+    options: Tuple[float, int, bool, int, int],
+) -> None:
+    """One program for each tile of the outputs, sentence and head; tiles of one head follow each other."""
+    if not outputs[0].numel():
+        return
+    q, k = inputs[:2]
+    scale, num_heads, causal, threshold, seed = options
+    head_dim = q.size(-1) // num_heads
+    block_d, longest = block_of(head_dim), block_of(max(q.size(0), k.size(0)))
+    tiles = default_tiles(name, q.dtype, block_d, _capability(q.device), min(longest, LONG))
+    rows = tiles.keys if name == "grad_kv" else tiles.queries
+    grid = (triton.cdiv(outputs[0].size(0), rows) * q.size(1) * num_heads,)
+    strides = [stride for x in inputs for stride in x.stride()]
+    with on_device(q.device):
+        kernel[grid](
+            *inputs,
+            mask,
+            *outputs,
+            *strides,
+            *((0, 0) if mask is None else mask.stride()),
+            *outputs[0].stride()[:2],
+            q.size(0),
+            k.size(0),
+            scale,
+            seed,
+            threshold,
+            NUM_HEADS=num_heads,
+            HEAD_DIM=head_dim,
+            BLOCK_D=block_d,
+            BLOCK_M=tiles.queries,
+            BLOCK_N=tiles.keys,
+            CAUSAL=causal,
+            PADDED=mask is not None,
+            DROPOUT=threshold > 0,
+            PRECISION="ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32",
+            num_warps=tiles.warps,
+            num_stages=tiles.stages,
+        )
+
+
+# --- on the GPU: one program computes BLOCK_M rows of queries, or BLOCK_N of keys, of one head ---
+
+
+@triton.jit
+def _dot(a, b, PRECISION: tl.constexpr):
+    if _UPCAST:
+        a = a.to(tl.float32)
+        b = b.to(tl.float32)
+    return tl.dot(a, b, input_precision=PRECISION)
+
+
+@triton.jit
+def _rows(
+    pointer, start, allowed, row_stride, column_stride, HEAD_DIM: tl.constexpr, ROWS: tl.constexpr, D: tl.constexpr
+):
+    """``(ROWS, D)`` of one head from row ``start`` on, 0 where not allowed."""
+    columns = tl.arange(0, D)
+    mask = allowed[:, None]
+    if HEAD_DIM != D:
+        mask = mask & (columns < HEAD_DIM)[None, :]
+    pointer += tl.cast(start, tl.int64) * row_stride
+    offsets = tl.arange(0, ROWS)[:, None] * row_stride + columns[None, :] * column_stride
+    return tl.load(pointer + offsets, mask=mask, other=0.0)
+
+
+@triton.jit
+def _store_rows(pointer, start, allowed, row_stride, tile, HEAD_DIM: tl.constexpr, ROWS: tl.constexpr, D: tl.constexpr):
+    columns = tl.arange(0, D)
+    mask = allowed[:, None]
+    if HEAD_DIM != D:
+        mask = mask & (columns < HEAD_DIM)[None, :]
+    pointer += tl.cast(start, tl.int64) * row_stride
+    offsets = tl.arange(0, ROWS)[:, None] * row_stride + columns[None, :]
+    tl.store(pointer + offsets, tile.to(pointer.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _keys_allowed(mask_pointer, start, mask_stride, src_len, PADDED: tl.constexpr, N: tl.constexpr):
+    keys = start + tl.arange(0, N)
+    allowed = keys < src_len
+    if PADDED:
+        padding = tl.load(mask_pointer + keys.to(tl.int64) * mask_stride, mask=allowed, other=1)
+        allowed = allowed & (padding == 0)
+    return allowed
+
+
+@triton.jit
+def _weights(scores, HALF: tl.constexpr):
+    """ReLU that lets NaN through; what float16 cannot hold saturates, since inf * 0 would be NaN."""
+    weights = tl.maximum(scores, 0.0, propagate_nan=_ALL)
+    if HALF:
+        weights = tl.minimum(weights, _LARGEST_HALF, propagate_nan=_ALL)
+    return weights
+
+
+@triton.jit
+def _kept(seed, head, query_start, key_start, threshold, M: tl.constexpr, N: tl.constexpr):
+    """``(M, N)``: which weights dropout keeps, whatever the tiles. One call of Philox gives bits for 8 keys."""
+    zeros = tl.zeros((M, N // 8), dtype=tl.int32)
+    queries = zeros + (query_start + tl.arange(0, M))[:, None]
+    keys = zeros + (key_start // 8 + tl.arange(0, N // 8))[None, :]
+    a, b, c, d = tl.philox(seed, queries, keys, zeros + head, zeros, n_rounds=7)
+    limit = threshold.to(tl.uint32)
+    low = tl.join(
+        tl.join((a & 0xFFFF) >= limit, (b & 0xFFFF) >= limit), tl.join((c & 0xFFFF) >= limit, (d & 0xFFFF) >= limit)
+    )
+    high = tl.join(tl.join((a >> 16) >= limit, (b >> 16) >= limit), tl.join((c >> 16) >= limit, (d >> 16) >= limit))
+    return tl.reshape(tl.join(low, high), (M, N))
+
+
+@triton.jit
+def _without_range(grad, HALF: tl.constexpr):
+    """Rows of a gradient divided by their largest entries, and those; by nothing but for float16.
+
+    The norm's gradient at a null row is 5,000 times what comes in: it would be infinite in float16, and
+    inf * 0 = NaN in the gradient of v.
+    """
+    largest = tl.full((grad.shape[0],), 1.0, dtype=tl.float32)
+    if HALF:
+        grad = grad.to(tl.float32)
+        largest = tl.max(tl.abs(grad), axis=1)
+        largest = tl.where(largest < 1e-30, 1.0, largest)
+        grad = grad / largest[:, None]
+    return grad, largest
+
+
+@triton.jit(do_not_specialize=["mask_b", "mask_s", "tgt_len", "src_len", "seed", "threshold"])
+def _context(
+    q,
+    k,
+    v,
+    mask,
+    out,
+    q_t,
+    q_b,
+    q_c,
+    k_s,
+    k_b,
+    k_c,
+    v_s,
+    v_b,
+    v_c,
+    mask_b,
+    mask_s,
+    out_t,
+    out_b,
+    tgt_len,
+    src_len,
+    scale,
+    seed: tl.int64,
+    threshold,
+    NUM_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    PADDED: tl.constexpr,
+    DROPOUT: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    HALF: tl.constexpr = v.dtype.element_ty == tl.float16
+    blocks = tl.cdiv(tgt_len, BLOCK_M)
+    head = tl.program_id(0) // blocks
+    start = (tl.program_id(0) % blocks) * BLOCK_M
+    b = (head // NUM_HEADS).to(tl.int64)
+    column = (head % NUM_HEADS) * HEAD_DIM
+    q += b * q_b + column * q_c
+    k += b * k_b + column * k_c
+    v += b * v_b + column * v_c
+    out += b * out_b + column
+    if PADDED:
+        mask += b * mask_b
+
+    rows = start + tl.arange(0, BLOCK_M)
+    q_tile = _rows(q, start, rows < tgt_len, q_t, q_c, HEAD_DIM, BLOCK_M, BLOCK_D)
+    total = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
+    end = src_len
+    if CAUSAL:
+        end = tl.minimum(src_len, start + BLOCK_M)
+    for key_start in range(0, end, BLOCK_N):
+        allowed = _keys_allowed(mask, key_start, mask_s, src_len, PADDED, BLOCK_N)
+        k_tile = _rows(k, key_start, allowed, k_s, k_c, HEAD_DIM, BLOCK_N, BLOCK_D)
+        weights = _weights(_dot(q_tile, tl.trans(k_tile), PRECISION) * scale, HALF)
+        if CAUSAL:
+            weights = tl.where((key_start + tl.arange(0, BLOCK_N))[None, :] <= rows[:, None], weights, 0.0)
+        if DROPOUT:
+            weights = tl.where(_kept(seed, head, start, key_start, threshold, BLOCK_M, BLOCK_N), weights, 0.0)
+        v_tile = _rows(v, key_start, allowed, v_s, v_c, HEAD_DIM, BLOCK_N, BLOCK_D)
+        total += _dot(weights.to(v_tile.dtype), v_tile, PRECISION)
+    if DROPOUT:
+        total *= 65536.0 / (65536 - threshold)
+    _store_rows(out, start, rows < tgt_len, out_t, total, HEAD_DIM, BLOCK_M, BLOCK_D)
+
+
+@triton.jit(do_not_specialize=["mask_b", "mask_s", "tgt_len", "src_len", "seed", "threshold"])
+def _grad_q(
+    q,
+    k,
+    v,
+    grad,
+    mask,
+    out,
+    q_t,
+    q_b,
+    q_c,
+    k_s,
+    k_b,
+    k_c,
+    v_s,
+    v_b,
+    v_c,
+    grad_t,
+    grad_b,
+    grad_c,
+    mask_b,
+    mask_s,
+    out_t,
+    out_b,
+    tgt_len,
+    src_len,
+    scale,
+    seed: tl.int64,
+    threshold,
+    NUM_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    PADDED: tl.constexpr,
+    DROPOUT: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    HALF: tl.constexpr = v.dtype.element_ty == tl.float16
+    blocks = tl.cdiv(tgt_len, BLOCK_M)
+    head = tl.program_id(0) // blocks
+    start = (tl.program_id(0) % blocks) * BLOCK_M
+    b = (head // NUM_HEADS).to(tl.int64)
+    column = (head % NUM_HEADS) * HEAD_DIM
+    q += b * q_b + column * q_c
+    k += b * k_b + column * k_c
+    v += b * v_b + column * v_c
+    grad += b * grad_b + column * grad_c
+    out += b * out_b + column
+    if PADDED:
+        mask += b * mask_b
+
+    rows = start + tl.arange(0, BLOCK_M)
+    q_tile = _rows(q, start, rows < tgt_len, q_t, q_c, HEAD_DIM, BLOCK_M, BLOCK_D)
+    grad_tile = _rows(grad, start, rows < tgt_len, grad_t, grad_c, HEAD_DIM, BLOCK_M, BLOCK_D)
+    grad_tile, largest = _without_range(grad_tile, HALF)
+    grad_tile = grad_tile.to(q_tile.dtype)
+    total = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
+    end = src_len
+    if CAUSAL:
+        end = tl.minimum(src_len, start + BLOCK_M)
+    for key_start in range(0, end, BLOCK_N):
+        allowed = _keys_allowed(mask, key_start, mask_s, src_len, PADDED, BLOCK_N)
+        k_tile = _rows(k, key_start, allowed, k_s, k_c, HEAD_DIM, BLOCK_N, BLOCK_D)
+        v_tile = _rows(v, key_start, allowed, v_s, v_c, HEAD_DIM, BLOCK_N, BLOCK_D)
+        passed = _dot(q_tile, tl.trans(k_tile), PRECISION) * scale > 0.0
+        if CAUSAL:
+            passed = passed & ((key_start + tl.arange(0, BLOCK_N))[None, :] <= rows[:, None])
+        if DROPOUT:
+            passed = passed & _kept(seed, head, start, key_start, threshold, BLOCK_M, BLOCK_N)
+        grad_scores = tl.where(passed, _dot(grad_tile, tl.trans(v_tile), PRECISION), 0.0)
+        total += _dot(grad_scores.to(k_tile.dtype), k_tile, PRECISION)
+    if DROPOUT:
+        scale *= 65536.0 / (65536 - threshold)
+    total *= scale
+    if HALF:
+        total *= largest[:, None]
+    _store_rows(out, start, rows < tgt_len, out_t, total, HEAD_DIM, BLOCK_M, BLOCK_D)
+
+
+@triton.jit(do_not_specialize=["mask_b", "mask_s", "tgt_len", "src_len", "seed", "threshold"])
+def _grad_kv(
+    q,
+    k,
+    v,
+    grad,
+    mask,
+    out_k,
+    out_v,
+    q_t,
+    q_b,
+    q_c,
+    k_s,
+    k_b,
+    k_c,
+    v_s,
+    v_b,
+    v_c,
+    grad_t,
+    grad_b,
+    grad_c,
+    mask_b,
+    mask_s,
+    out_s,
+    out_b,
+    tgt_len,
+    src_len,
+    scale,
+    seed: tl.int64,
+    threshold,
+    NUM_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    PADDED: tl.constexpr,
+    DROPOUT: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    HALF: tl.constexpr = v.dtype.element_ty == tl.float16
+    blocks = tl.cdiv(src_len, BLOCK_N)
+    head = tl.program_id(0) // blocks
+    start = (tl.program_id(0) % blocks) * BLOCK_N
+    b = (head // NUM_HEADS).to(tl.int64)
+    column = (head % NUM_HEADS) * HEAD_DIM
+    q += b * q_b + column * q_c
+    k += b * k_b + column * k_c
+    v += b * v_b + column * v_c
+    grad += b * grad_b + column * grad_c
+    out_k += b * out_b + column
+    out_v += b * out_b + column
+    if PADDED:
+        mask += b * mask_b
+
+    keys = start + tl.arange(0, BLOCK_N)
+    allowed = _keys_allowed(mask, start, mask_s, src_len, PADDED, BLOCK_N)
+    k_tile = _rows(k, start, allowed, k_s, k_c, HEAD_DIM, BLOCK_N, BLOCK_D)
+    v_tile = _rows(v, start, allowed, v_s, v_c, HEAD_DIM, BLOCK_N, BLOCK_D)
+    total_k = tl.zeros((BLOCK_N, BLOCK_D), dtype=tl.float32)
+    total_v = tl.zeros((BLOCK_N, BLOCK_D), dtype=tl.float32)
+    first = 0
+    if CAUSAL:
+        first = (start // BLOCK_M) * BLOCK_M
+    end = tgt_len
+    if PADDED:  # nothing to do for a tile of padding
+        end = tl.where(tl.max(allowed.to(tl.int32), axis=0) > 0, tgt_len, first)
+    for query_start in range(first, end, BLOCK_M):
+        queries = query_start + tl.arange(0, BLOCK_M)
+        q_tile = _rows(q, query_start, queries < tgt_len, q_t, q_c, HEAD_DIM, BLOCK_M, BLOCK_D)
+        grad_tile = _rows(grad, query_start, queries < tgt_len, grad_t, grad_c, HEAD_DIM, BLOCK_M, BLOCK_D)
+        grad_tile, largest = _without_range(grad_tile, HALF)
+        grad_tile = grad_tile.to(q_tile.dtype)
+        # (keys, queries), so that no tile is transposed on its way into the next product
+        weights = _weights(_dot(k_tile, tl.trans(q_tile), PRECISION) * scale, HALF)
+        if CAUSAL:
+            weights = tl.where(keys[:, None] <= queries[None, :], weights, 0.0)
+        if DROPOUT:
+            kept = _kept(seed, head, query_start, start, threshold, BLOCK_M, BLOCK_N)
+            weights = tl.where(tl.trans(kept), weights, 0.0)
+        grad_scores = tl.where(weights > 0.0, _dot(v_tile, tl.trans(grad_tile), PRECISION), 0.0)
+        if HALF:
+            weights *= largest[None, :]
+            grad_scores *= largest[None, :]
+        total_v += _dot(weights.to(grad_tile.dtype), grad_tile, PRECISION)
+        total_k += _dot(grad_scores.to(q_tile.dtype), q_tile, PRECISION)
+    if DROPOUT:
+        keep = 65536.0 / (65536 - threshold)
+        total_v *= keep
+        scale *= keep
+    total_k *= scale
+    _store_rows(out_k, start, keys < src_len, out_s, total_k, HEAD_DIM, BLOCK_N, BLOCK_D)
+    _store_rows(out_v, start, keys < src_len, out_s, total_v, HEAD_DIM, BLOCK_N, BLOCK_D)

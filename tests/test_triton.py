@@ -1,0 +1,52 @@
+"""The Triton kernels in Triton's interpreter, and what happens where they cannot run."""
+
+import sys
+
+import pytest
+import torch
+from conftest import ROOT, run
+
+from fairseq_rela.kernels import gpu
+
+
+def test_kernels_against_float64():
+    """In a process of its own: Triton reads TRITON_INTERPRET when a kernel is defined."""
+    pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
+    checks = ROOT / "tests" / "triton_checks.py"
+    command = (sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "-n0", checks)
+    result = run(*command, cwd=ROOT, env={"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"})
+    assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
+    assert " passed" in result.stdout and "skipped" not in result.stdout
+
+
+def test_triton_is_imported_only_where_it_runs():
+    code = "import sys, torch, fairseq_rela, fairseq_rela.norms; from fairseq_rela.kernels import gpu\n"
+    code += "assert not gpu.available(torch.device('cpu')); assert 'triton' not in sys.modules"
+    result = run(sys.executable, "-W", "ignore", "-c", code, env={"TRITON_INTERPRET": "0"})
+    assert result.returncode == 0, result.stderr[-2000:]
+
+
+def test_why_not():
+    assert "not float64" in gpu.unavailable(torch.device("cuda"), torch.float64)
+    assert "larger than 256" in gpu.unavailable(torch.device("cuda"), head_dim=257)
+    assert "an NVIDIA GPU, and this is cpu" in gpu.unavailable(torch.device("cpu"))
+
+
+@pytest.mark.parametrize("version, reason", [(None, "not installed"), ("2.1.0", "too old"), ("3.7.1", None)])
+def test_on_a_gpu_it_depends_on_triton(version, reason, monkeypatch):
+    module = None if version is None else type(sys)("triton")
+    if module is not None:
+        module.__version__ = version
+    monkeypatch.setitem(sys.modules, "triton", module)  # None makes the import fail
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    gpu._missing.cache_clear()
+    try:
+        found = gpu.unavailable(torch.device("cuda"))
+        assert found is None if reason is None else reason in found
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
+        gpu._missing.cache_clear()
+        assert gpu.unavailable(torch.device("cuda")) == "Tesla T4 is older than Ampere"
+    finally:
+        gpu._missing.cache_clear()

@@ -1,0 +1,338 @@
+"""The Triton kernels against float64, in Triton's interpreter: what test_triton.py runs in a process of its own."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+import triton_oracle as oracle
+
+from fairseq_rela.attention import build_attention
+from fairseq_rela.errors import InputError
+from fairseq_rela.kernels import triton_attention
+from fairseq_rela.kernels.gpu import INTERPRETED
+from fairseq_rela.kernels.triton_attention import attend
+from fairseq_rela.kernels.triton_norm import gated_rms_norm
+
+assert INTERPRETED, "run test_triton.py, or set TRITON_INTERPRET=1"
+# bfloat16 has 8 bits, and the interpreter cuts where a GPU rounds
+TOLERANCE = {torch.float32: 2e-6, torch.float16: 3e-3, torch.bfloat16: 3e-2}
+
+
+def tensors(*lengths, bsz=2, size=32, dtype=torch.float32, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(n, bsz, size, generator=generator).to(dtype).requires_grad_() for n in lengths]
+
+
+def padding(bsz, src_len):
+    """At the end of the first sentence, at the beginning of the last, as fairseq has both."""
+    mask = torch.zeros(bsz, src_len, dtype=torch.bool)
+    mask[0, -(src_len // 3) :] = True
+    mask[-1, : src_len // 4] = True
+    return mask
+
+
+def check(q, k, v, tolerance, num_heads=2, mask=None, seed=3, grad=None, **options):
+    """Context and gradients against the oracle; returns the context."""
+    scale = (q.size(-1) // num_heads) ** -0.5
+    context = attend(q, k, v, scale=scale, num_heads=num_heads, key_padding_mask=mask, seed=seed, **options)
+    assert context.dtype == torch.float32 and context.shape == q.shape
+    exact = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    expected = oracle.attention(*exact, scale, num_heads, mask, seed=seed, **options)
+    assert oracle.error(context, expected) < tolerance
+    grad = torch.randn(q.shape, generator=torch.Generator().manual_seed(9)) if grad is None else grad
+    gradients = torch.autograd.grad(context, (q, k, v), grad)
+    for got, right, x in zip(gradients, torch.autograd.grad(expected, exact, grad.double()), (q, k, v)):
+        assert got.dtype == x.dtype and oracle.error(got, right) < tolerance
+    return context
+
+
+VARIANTS = [
+    *itertools.product([torch.float32], (False, True), (False, True), (0.0, 0.3)),
+    *itertools.product([torch.float16, torch.bfloat16], [True], [True], [0.3]),
+    *itertools.product([torch.float16, torch.bfloat16], [False], [False], [0.0]),
+]
+
+
+@pytest.mark.parametrize("dtype, causal, padded, dropout", VARIANTS)
+def test_every_variant(dtype, causal, padded, dropout):
+    q, k, v = tensors(37, *((37, 37) if causal else (50, 50)), dtype=dtype)
+    mask = padding(2, k.size(0)) if padded else None
+    check(q, k, v, TOLERANCE[dtype], mask=mask, causal=causal, dropout=dropout)
+
+
+@pytest.mark.parametrize("tgt_len, src_len", [(1, 1), (1, 40), (40, 1), (32, 64)])
+def test_lengths(tgt_len, src_len):
+    check(*tensors(tgt_len, src_len, src_len), 2e-6, dropout=0.2)
+
+
+@pytest.mark.parametrize("size, num_heads", [(12, 4), (40, 2), (64, 1)])
+def test_heads_of_any_size(size, num_heads):
+    q, k, v = tensors(20, 21, 21, size=size)
+    check(q, k, v, 2e-6, num_heads, mask=padding(2, 21), dropout=0.1)
+
+
+@pytest.mark.parametrize("layout", ["one projection", "batch first", "columns apart", "one for all sentences"])
+def test_views_are_read_where_they_lie(layout):
+    generator = torch.Generator().manual_seed(1)
+    if layout == "one projection":
+        qkv = torch.randn(20, 2, 96, generator=generator).split(32, dim=-1)
+    elif layout == "batch first":
+        qkv = torch.randn(3, 2, 20, 32, generator=generator).transpose(1, 2)
+    elif layout == "columns apart":
+        qkv = torch.randn(3, 20, 2, 64, generator=generator)[..., ::2]
+    else:
+        qkv = torch.randn(3, 20, 1, 32, generator=generator).expand(3, 20, 2, 32)
+    q, k, v = (x.requires_grad_() for x in qkv)
+    assert not q.is_contiguous()
+    mask = padding(20, 2).t()
+    grad = torch.randn(2, 20, 32, generator=generator).transpose(0, 1)
+    check(q, k, v, 2e-6, mask=mask, grad=grad)
+
+
+def test_nothing_to_see_gives_zeros():
+    q, k, v = tensors(10, 12, 12, dtype=torch.float16)
+    mask = torch.zeros(2, 12, dtype=torch.bool)
+    mask[1] = True
+    context = attend(q, k, v, scale=1.0, num_heads=2, key_padding_mask=mask)
+    gradients = torch.autograd.grad(context.sum(), (q, k, v))
+    for x in (context, *gradients):
+        assert (x[:, 1] == 0).all() and x[:, 0].abs().max() > 0
+    empty = attend(q, k[:0], v[:0], scale=1.0, num_heads=2)
+    assert (empty == 0).all()
+    assert all((x == 0).all() for x in torch.autograd.grad(empty.sum(), (q, k, v)))
+    assert attend(q[:, :0], k[:, :0], v[:, :0], scale=1.0, num_heads=2).shape == (10, 0, 32)
+
+
+def test_padding_is_never_read():
+    q, k, v = tensors(10, 40, 40)
+    mask = padding(2, 40)
+    clean = attend(q, k, v, scale=1.0, num_heads=2, key_padding_mask=mask)
+    with torch.no_grad():
+        for x in (k, v):
+            x[mask.t()] = torch.nan
+    dirty = attend(q, k, v, scale=1.0, num_heads=2, key_padding_mask=mask)
+    assert torch.equal(clean, dirty)
+    gradients = torch.autograd.grad(dirty.sum(), (q, k, v))
+    assert all(x.isfinite().all() for x in gradients)
+    assert all((x[mask.t()] == 0).all() for x in gradients[1:])
+
+
+def test_nan_is_not_hidden():
+    q, k, v = tensors(10, 10, 10)
+    with torch.no_grad():
+        q[3, 1, 0] = torch.nan
+    context = attend(q, k, v, scale=1.0, num_heads=2)
+    assert context[3, 1, :16].isnan().all() and context.isnan().sum() == 16
+
+
+def test_no_gradient_where_the_score_is_exactly_0():
+    q, k, v = tensors(10, 10, 10)
+    with torch.no_grad():
+        q[::2] = 0
+    context = attend(q, k, v, scale=1.0, num_heads=2)
+    grad_q, grad_k, grad_v = torch.autograd.grad(context[::2].sum(), (q, k, v))
+    assert all((x == 0).all() for x in (context[::2], grad_q, grad_k, grad_v))
+    assert context[1::2].abs().max() > 0
+
+
+def test_only_the_gradients_asked_for():
+    q, k, v = tensors(10, 10, 10)
+    everything = torch.autograd.grad(attend(q, k, v, scale=1.0, num_heads=2).sum(), (q, k, v))
+    for index, wanted in enumerate((q, k, v)):
+        inputs = [x if x is wanted else x.detach() for x in (q, k, v)]
+        (alone,) = torch.autograd.grad(attend(*inputs, scale=1.0, num_heads=2).sum(), wanted)
+        assert torch.equal(alone, everything[index])
+
+
+def test_results_repeat_and_tiles_do_not_change_what_is_dropped(monkeypatch):
+    q, k, v = tensors(40, 40, 40, bsz=1)
+    options = dict(scale=0.25, num_heads=2, causal=True, dropout=0.4, seed=11)
+
+    def results():
+        context = attend(q, k, v, **options)
+        return context, *torch.autograd.grad(context.square().sum(), (q, k, v))
+
+    first = results()
+    assert all(torch.equal(a, b) for a, b in zip(first, results()))
+    for tiles in ((16, 64), (64, 32)):
+        monkeypatch.setattr(
+            triton_attention, "default_tiles", lambda *_, tiles=tiles: triton_attention.Tiles(*tiles, 4, 1)
+        )
+        for a, b in zip(first, results()):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-4)
+
+
+def test_the_generator_is_the_published_one():
+    """Known answers of Random123's kat_vectors, and the kernel's own mask, read out with v = 1."""
+    zero, ones = torch.zeros(1, dtype=torch.int64), torch.full((1,), 0xFFFFFFFF)
+    answers = {
+        (0, 7): (0x5F6FB709, 0x0D893F64, 0x4F121F81, 0x4F730A48),
+        (0, 10): (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8),
+        (0xFFFFFFFF, 10): (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD),
+    }
+    for (start, rounds), answer in answers.items():
+        counter = (ones if start else zero,) * 4
+        assert tuple(word.item() for word in oracle.philox(counter, (start, start), rounds)) == answer
+    seed, dropout = 2**40 + 12345, 0.25
+    q, k = torch.ones(40, 2, 32), torch.ones(16, 2, 32)
+    v = torch.eye(16).repeat(1, 2)[:, None].expand(16, 2, 32)
+    context = attend(q, k, v, scale=1 / 16, num_heads=2, dropout=dropout, seed=seed)
+    weights = context.view(40, 2, 2, 16).permute(1, 2, 0, 3).reshape(4, 40, 16)
+    torch.testing.assert_close(weights, oracle.kept(seed, 4, 40, 16, dropout) / (1 - dropout))
+
+
+def test_rate_and_independence_of_dropout():
+    for dropout in (0.1, 0.5):
+        keep = oracle.kept(7, 8, 128, 128, dropout).double()
+        assert abs(keep.mean().item() - (1 - dropout)) < 5 * (dropout * (1 - dropout) / keep.numel()) ** 0.5
+        other = oracle.kept(8, 8, 128, 128, dropout).double()
+        for a, b in (
+            (keep, other),
+            (keep[:, 1:], keep[:, :-1]),
+            (keep[..., 1:], keep[..., :-1]),
+            (keep[1:], keep[:-1]),
+        ):
+            correlation = np.corrcoef(a.flatten(), b.flatten())[0, 1]
+            assert abs(correlation) < 5 / a.numel() ** 0.5
+
+
+def test_where_seeds_come_from():
+    q, k, v = (x.detach() for x in tensors(10, 20, 20))
+
+    def dropped(seed=None, dropout=0.5):
+        return attend(q, k, v, scale=1.0, num_heads=2, dropout=dropout, seed=seed)
+
+    torch.manual_seed(5)
+    first, second = dropped(), dropped()
+    assert not torch.equal(first, second)
+    torch.manual_seed(5)
+    assert torch.equal(dropped(), first) and torch.equal(dropped(), second)
+    assert torch.equal(dropped(seed=5), dropped(seed=torch.tensor(5)))
+    assert not torch.equal(dropped(seed=5), dropped(seed=5 + 2**32))
+    state = torch.get_rng_state()
+    dropped(dropout=0.0)
+    assert torch.equal(torch.get_rng_state(), state)
+    # nearly everything goes, and what stays is divided by what is left of 1
+    assert dropped(dropout=0.99999).isfinite().all()
+
+
+def test_float16_saturates_and_takes_the_gradients_of_null_rows():
+    q, k, v = tensors(10, 10, 10, dtype=torch.float16)
+    with torch.no_grad():
+        q[0], k[0] = 300, 300  # a score of 300 * 300 * 16
+    context = attend(q, k, v, scale=1.0, num_heads=2)
+    assert context.isfinite().all() and context.abs().max() > 65504
+    q, k, v = tensors(10, 10, 10, dtype=torch.float16)
+    with torch.no_grad():
+        q.abs_()
+        k.abs_()
+        q[3].neg_()
+    grad = torch.randn(10, 2, 32)
+    ordinary = check(q, k, v, 3e-3, grad=grad)
+    assert (ordinary[3] == 0).all()
+    grad[3] *= 1e7  # infinite in float16
+    check(q, k, v, 3e-3, grad=grad)
+    # and small gradients of other rows beside a large one keep their bits
+    grad[5] *= 1e-6
+    check(q, k, v, 3e-3, grad=grad)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (dict(q=torch.zeros(4, 2, 33)), "reshape"),
+        (dict(k=torch.zeros(5, 2, 32)), "reshape"),
+        (dict(num_heads=3), "reshape"),
+        (dict(v=torch.zeros(4, 2, 32, dtype=torch.float16)), "differ in type"),
+        (dict.fromkeys("qkv", torch.zeros(4, 2, 32, dtype=torch.float64)), "not float64"),
+        (dict(dict.fromkeys("qkv", torch.zeros(4, 2, 257)), num_heads=1), "larger than 256"),
+        (dict(key_padding_mask=torch.zeros(2, 4)), "torch.bool"),
+        (dict(key_padding_mask=torch.zeros(4, 2, dtype=torch.bool)), r"give \(2, 4\)"),
+        (dict(q=torch.zeros(3, 2, 32), causal=True), "as many keys"),
+        (dict(dropout=1.0), "probability"),
+        (dict(dropout=-0.1), "probability"),
+    ],
+)
+def test_what_cannot_be(changes, message):
+    arguments = {**dict.fromkeys("qkv", torch.zeros(4, 2, 32)), "scale": 1.0, "num_heads": 2, **changes}
+    with pytest.raises(InputError, match=message):
+        attend(arguments.pop("q"), arguments.pop("k"), arguments.pop("v"), **arguments)
+
+
+@pytest.mark.parametrize("gated", [True, False])
+@pytest.mark.parametrize("shape", [(1, 512), (11, 3, 48), (5, 7), (2, 3000)])
+def test_norm(shape, gated):
+    check_norm(torch.randn(shape, generator=torch.Generator().manual_seed(0)), gated, 2e-6)
+
+
+@pytest.mark.parametrize("gated", [True, False])
+@pytest.mark.parametrize("size", [0.0, 1e-30, 1e-20, 1e-5, 1e10, 1e30])
+def test_norm_of_extreme_values(size, gated):
+    z = size * torch.randn(5, 48, generator=torch.Generator().manual_seed(0))
+    y = check_norm(z, gated, 2e-6)
+    assert (y == 0).all() if size == 0 else y.abs().max() > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_norm_in_and_to_half_precision(dtype):
+    z = 300 * torch.randn(5, 48, generator=torch.Generator().manual_seed(0))
+    for result in (dtype, torch.float32):
+        assert check_norm(z.to(dtype), True, TOLERANCE[dtype], result).dtype == result
+        assert check_norm(z, True, TOLERANCE[dtype], result).dtype == result
+    assert gated_rms_norm(z.to(dtype), torch.ones(48), None, 1e-8).dtype == dtype
+
+
+def check_norm(z, gated, tolerance, dtype=None):
+    generator = torch.Generator().manual_seed(2)
+    size = z.size(-1)
+    gain, gate = torch.randn(size, generator=generator), torch.randn(size, generator=generator)
+    inputs = [x.requires_grad_() for x in ((z, gain, gate) if gated else (z, gain))]
+    y = gated_rms_norm(*inputs, *(() if gated else (None,)), 1e-8, dtype)
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    expected = oracle.gated_rms_norm(*exact, *(() if gated else (None,)), 1e-8)
+    assert oracle.error(y, expected) < tolerance
+    grad = torch.randn(y.shape, generator=generator)
+    gradients = torch.autograd.grad(y, inputs, grad.to(y.dtype))
+    for got, right, x in zip(gradients, torch.autograd.grad(expected, exact, grad.double()), inputs):
+        assert got.dtype == x.dtype and oracle.error(got, right) < tolerance
+    return y
+
+
+def test_norm_of_views_and_of_nothing():
+    z = torch.randn(48, 6).t()
+    assert torch.equal(
+        gated_rms_norm(z, torch.ones(48), None, 1e-8), gated_rms_norm(z.clone(), torch.ones(48), None, 1e-8)
+    )
+    none = torch.zeros(0, 48, requires_grad=True)
+    gain = torch.ones(48, requires_grad=True)
+    gated_rms_norm(none, gain, gain, 1e-8).sum().backward()
+    assert none.grad.shape == (0, 48) and (gain.grad == 0).all()
+
+
+@pytest.mark.parametrize(
+    "z, gain, gate, message",
+    [
+        (torch.zeros(2, 8), torch.zeros(7), None, "gain"),
+        (torch.zeros(2, 8), torch.zeros(8), torch.zeros(1), "gate"),
+        (torch.zeros(2, 8, dtype=torch.float64), torch.zeros(8), None, "float64"),
+        (torch.zeros(1, 20000), torch.zeros(20000), None, "larger than"),
+    ],
+)
+def test_what_cannot_be_normed(z, gain, gate, message):
+    with pytest.raises(InputError, match=message):
+        gated_rms_norm(z, gain, gate, 1e-8)
+
+
+@pytest.mark.parametrize("name", ["rela_g", "relu_rmsnorm"])
+def test_the_same_as_the_module_on_the_plain_path(name):
+    torch.manual_seed(0)
+    module = build_attention(name, 32, 2, self_attention=True)
+    x = torch.randn(9, 3, 32)
+    mask = padding(3, 9)
+    expected, _ = module(x, x, x, key_padding_mask=mask)
+    q, k, v = module.q_proj(x), module.k_proj(x), module.v_proj(x)
+    context = attend(q, k, v, scale=16**-0.5, num_heads=2, key_padding_mask=mask)
+    norm = module.attn_norm
+    y = gated_rms_norm(context, norm.weight, getattr(norm, "gate", None), 1e-8)
+    torch.testing.assert_close(module.out_proj(y), expected)
