@@ -76,6 +76,8 @@ def run_fairseq(
         with open(log, "w", encoding="utf-8") as file:
             file.write(f"$ {shown(module, arguments)}\n")
             code = _run(fairseq_command(module, arguments), file, last, shorten)
+    except BrokenPipeError:
+        raise  # nobody reads what is printed any more; the log is well
     except OSError as error:
         raise InputError(f"{log}: cannot be written ({error.strerror or error})") from error
     if code != 0:

@@ -12,7 +12,6 @@ from conftest import ROOT
 from fairseq_rela import cli
 from fairseq_rela.data.folders import only_process, work_folder
 from fairseq_rela.errors import InputError
-from fairseq_rela.pipeline import STAGES
 
 HOLD = (
     "import sys; sys.argv[0] = 'rela'\n"
