@@ -43,6 +43,7 @@ setup(
         "chinese": ["jieba"],
         "plots": ["matplotlib>=3.7"],
         "slurm": ["hydra-submitit-launcher"],
+        "gpu": ["triton>=3"],
         "test": ["hypothesis", "pytest", "pytest-xdist", "ruff"],
     },
     entry_points={"console_scripts": ["rela = fairseq_rela.cli:main"]},

@@ -2,7 +2,7 @@
 
 import logging
 from contextlib import contextmanager, nullcontext
-from typing import Dict, Iterator, Optional, Set, Tuple
+from typing import Callable, Dict, Iterator, Optional, Set, Tuple
 
 import torch
 from fairseq.modules import MultiheadAttention
@@ -12,6 +12,7 @@ from . import functional
 from .errors import InputError
 from .functional import at_least_float32
 from .kernels import backends
+from .kernels.rms_norm import rms_norm
 from .variants import find_variant
 
 logger = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class VariantAttention(MultiheadAttention):
         refuse_backend(variant_name, backend)
         self.backend = backend
         self.last_backend: Optional[str] = None
+        self._keep_half = False
         # a key that is added to all sentences has no place in the kernels
         added = self.bias_k is not None or self.add_zero_attn
         if backend == "fused" and added:
@@ -66,7 +68,7 @@ class VariantAttention(MultiheadAttention):
         # keeps fairseq off torch's fused softmax attention, which knows no other weight function
         self.skip_embed_dim_check = True
         for projection in (self.q_proj, self.k_proj, self.v_proj):
-            projection.register_forward_hook(_output_in_float32)
+            projection.register_forward_hook(self._projected)
 
     def extra_repr(self) -> str:
         return self.variant_name
@@ -104,9 +106,8 @@ class VariantAttention(MultiheadAttention):
             if not (wants_weights or before_softmax or incremental_state is not None):
                 kernel = self._kernel(query, key, value, key_padding_mask, attn_mask)
                 if kernel is not None:
-                    return self._output(
-                        self._fused(kernel, query, key, value, key_padding_mask, attn_mask), query
-                    ), None
+                    context = self._fused(kernel, query, key, value, key_padding_mask, attn_mask)
+                    return self._output(context, query, kernel.norm), None
             self._ran("plain")
             scores, values = super().forward(
                 query,
@@ -129,10 +130,10 @@ class VariantAttention(MultiheadAttention):
         weights = weights.view(bsz, self.num_heads, *weights.shape[1:]).transpose(0, 1)
         return output, weights if need_head_weights else weights.mean(dim=0)
 
-    def _output(self, context: Tensor, query: Tensor) -> Tensor:
-        """Norm and output projection, in the precision of the query."""
+    def _output(self, context: Tensor, query: Tensor, norm: Callable[..., Tensor] = rms_norm) -> Tensor:
+        """Norm, which ``norm`` computes, and output projection; in the precision of the query."""
         if self.attn_norm is not None:
-            context = self.attn_norm(context)
+            context = self.attn_norm(context, norm)
         return self.out_proj(_cast(context, query.dtype))
 
     def _kernel(
@@ -158,7 +159,7 @@ class VariantAttention(MultiheadAttention):
         shapes = (key_padding_mask, (source.size(1), source.size(0))), (attn_mask, (query.size(0), source.size(0)))
         if any(mask is not None and tuple(mask.shape) != shape for mask, shape in shapes):
             return None  # and here; a padding mask without dimensions is fairseq's None
-        kernel, reason = backends.find(query.device, attn_mask)
+        kernel, reason = backends.find(query, self.head_dim, attn_mask)
         if kernel is None and self.backend == "fused":
             raise InputError(f"--rela-backend fused: {reason}; give auto")
         return kernel
@@ -179,16 +180,23 @@ class VariantAttention(MultiheadAttention):
             value = key
         self._ran(kernel.name)
         dropout = self.dropout_module
+        self._keep_half = kernel.takes_half
+        try:
+            projected = self.q_proj(query), self.k_proj(key), self.v_proj(value)
+        finally:
+            self._keep_half = False
         return kernel.attend(
-            self.q_proj(query),
-            self.k_proj(key),
-            self.v_proj(value),
+            *projected,
             scale=self.scaling,
             num_heads=self.num_heads,
             key_padding_mask=key_padding_mask,
             attn_mask=attn_mask if backends.is_future_mask(attn_mask) else _as_minus_infinity(attn_mask),
             dropout=dropout.p if self.training or dropout.apply_during_inference else 0.0,
         )
+
+    def _projected(self, module: nn.Module, inputs: Tuple[Tensor, ...], output: Tensor) -> Tensor:
+        """Hook of the projections: their output for fairseq's scores, or for a kernel that takes it as it is."""
+        return output if self._keep_half else at_least_float32(output)
 
     def _ran(self, name: str) -> None:
         self.last_backend = name
@@ -280,10 +288,6 @@ def refuse_backend(name: str, backend: str) -> None:
 def attention_name(module: nn.Module) -> str:
     """Which variant a module computes: the name it was built with, or ``softmax`` for fairseq's own."""
     return getattr(module, "variant_name", "softmax")
-
-
-def _output_in_float32(module: nn.Module, inputs: Tuple[Tensor, ...], output: Tensor) -> Tensor:
-    return at_least_float32(output)
 
 
 def _as_minus_infinity(attn_mask: Optional[Tensor]) -> Optional[Tensor]:

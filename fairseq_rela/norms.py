@@ -6,6 +6,7 @@ square of 300 is infinite there. A null row :math:`z = 0` gives 0, with the fini
 """
 
 import math
+from typing import Callable, Optional
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +35,8 @@ class RMSNorm(nn.Module):
         dim: d, the model size.
         uniform_start: start the gain from :math:`U(-\sqrt{3/d}, \sqrt{3/d})` (ReLA-i) and not from 1.
 
-    Shape: ``(..., d)`` to ``(..., d)``, in at least float32.
+    Shape: ``(..., d)`` to ``(..., d)``, in at least float32. ``compute`` is the kernel, with the arguments of
+    :func:`fairseq_rela.kernels.rms_norm.rms_norm`.
     """
 
     def __init__(self, dim: int, uniform_start: bool = False) -> None:
@@ -43,8 +45,8 @@ class RMSNorm(nn.Module):
         if uniform_start:
             _fan_average_uniform_(self.weight)
 
-    def forward(self, z: Tensor) -> Tensor:
-        return kernels.rms_norm(at_least_float32(z), at_least_float32(self.weight), None, EPSILON)
+    def forward(self, z: Tensor, compute: Callable[..., Tensor] = kernels.rms_norm) -> Tensor:
+        return compute(at_least_float32(z), at_least_float32(self.weight), None, EPSILON)
 
 
 class GatedRMSNorm(RMSNorm):
@@ -59,18 +61,19 @@ class GatedRMSNorm(RMSNorm):
         self.gate = nn.Parameter(torch.empty(dim))
         _fan_average_uniform_(self.gate)
 
-    def forward(self, z: Tensor) -> Tensor:
+    def forward(self, z: Tensor, compute: Callable[..., Tensor] = kernels.rms_norm) -> Tensor:
         weight, gate = at_least_float32(self.weight), at_least_float32(self.gate)
-        return kernels.rms_norm(at_least_float32(z), weight, gate, EPSILON)
+        return compute(at_least_float32(z), weight, gate, EPSILON)
 
 
 class GatedLayerNorm(GatedRMSNorm):
     r""":math:`LN(z) = \sigma(w \odot z) \odot g \odot (z - \bar z) / \sqrt{Var(z) + \epsilon}`: Table 1, row 8.
 
-    Without LayerNorm's offset, so that a null row stays 0; the output projection has a bias of its own.
+    Without LayerNorm's offset, so that a null row stays 0; the output projection has a bias of its own. No kernel
+    computes it.
     """
 
-    def forward(self, z: Tensor) -> Tensor:
+    def forward(self, z: Tensor, compute: Optional[Callable[..., Tensor]] = None) -> Tensor:
         z = at_least_float32(z)
         # RMS(z - mean(z)) is the standard deviation of z
         return torch.sigmoid(self.gate * z) * rms_norm(z - z.mean(dim=-1, keepdim=True), self.weight)

@@ -9,7 +9,7 @@ import triton_oracle as oracle
 
 from fairseq_rela.attention import build_attention
 from fairseq_rela.errors import InputError
-from fairseq_rela.kernels import triton_attention
+from fairseq_rela.kernels import backends, triton_attention
 from fairseq_rela.kernels.gpu import INTERPRETED
 from fairseq_rela.kernels.triton_attention import attend
 from fairseq_rela.kernels.triton_norm import gated_rms_norm
@@ -336,3 +336,43 @@ def test_the_same_as_the_module_on_the_plain_path(name):
     norm = module.attn_norm
     y = gated_rms_norm(context, norm.weight, getattr(norm, "gate", None), 1e-8)
     torch.testing.assert_close(module.out_proj(y), expected)
+
+
+@pytest.mark.parametrize("name", ["rela_g", "rela_i", "relu", "rela_g_layernorm"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_the_module_by_kernel_and_plain(name, dtype, monkeypatch):
+    """As on a GPU: VariantAttention with the kernels of attention and norm, its gradients, and no copy in float32."""
+    monkeypatch.setattr(backends, "find", lambda query, head_dim, attn_mask: (backends._triton(), ""))
+    modules = []
+    for backend, precision in (("auto", dtype), ("plain", torch.float64)):
+        torch.manual_seed(2)
+        modules.append(build_attention(name, 32, 2, self_attention=True, backend=backend).to(precision))
+    seen = []
+    fused, plain = modules
+    monkeypatch.setattr(
+        triton_attention, "attend", lambda q, *args, **options: (seen.append(q.dtype), attend(q, *args, **options))[1]
+    )
+    torch.manual_seed(3)
+    x, grad = torch.randn(9, 3, 32).to(dtype), torch.randn(9, 3, 32).to(dtype)
+    future = backends.mark_future(torch.triu(torch.full((9, 9), -torch.inf), 1))
+    outputs = []
+    for module in modules:
+        y = x.to(module.q_proj.weight.dtype).clone().requires_grad_()
+        options = dict(key_padding_mask=padding(3, 9), attn_mask=future.to(y.dtype) if module is plain else future)
+        output, _ = module(y, y, y, need_weights=False, **options)
+        output.backward(grad.to(output.dtype))
+        outputs.append([output, y.grad, *(parameter.grad for parameter in module.parameters())])
+    assert fused.last_backend == "triton" and plain.last_backend == "plain" and seen == [dtype]
+    for got, right in zip(*outputs):
+        assert got.dtype == dtype and oracle.error(got, right) < 3 * TOLERANCE[dtype]
+
+
+def test_dropout_of_a_module_follows_torchs_seed(monkeypatch):
+    monkeypatch.setattr(backends, "find", lambda query, head_dim, attn_mask: (backends._triton(), ""))
+    module = build_attention("rela_g", 32, 2, self_attention=True, dropout=0.3).train()
+    x = torch.randn(9, 3, 32)
+    results = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        results.append(module(x, x, x, need_weights=False)[0])
+    assert torch.equal(results[0], results[1]) and not torch.equal(results[0], results[2])

@@ -6,7 +6,7 @@ from typing import Callable, NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor
 
-from . import relu_attention
+from . import gpu, relu_attention, rms_norm
 
 CHOICES = {
     "auto": "a fused kernel where there is one, else plain PyTorch",
@@ -19,14 +19,19 @@ class Kernel(NamedTuple):
     """
     Attributes:
         name: for logs and records.
-        attend: with the arguments of :func:`fairseq_rela.kernels.relu_attention.attend`.
+        attend: with the arguments of :func:`fairseq_rela.kernels.relu_attention.attend`; the context in at least
+            float32.
+        norm: with the arguments of :func:`fairseq_rela.kernels.rms_norm.rms_norm`.
+        takes_half: queries, keys and values may be in half precision.
     """
 
     name: str
     attend: Callable[..., Tensor]
+    norm: Callable[..., Tensor]
+    takes_half: bool
 
 
-_CPU = Kernel("cpu", relu_attention.attend)
+_CPU = Kernel("cpu", relu_attention.attend, rms_norm.rms_norm, takes_half=False)
 
 
 def describe(name: str) -> str:
@@ -34,13 +39,15 @@ def describe(name: str) -> str:
     return "plain PyTorch" if name == "plain" else f"the kernel {name}"
 
 
-def find(device: torch.device, attn_mask: Optional[Tensor]) -> Tuple[Optional[Kernel], str]:
+def find(query: Tensor, head_dim: int, attn_mask: Optional[Tensor]) -> Tuple[Optional[Kernel], str]:
     """The kernel for a pass over whole sequences, and without one the reason.
 
     Args:
-        device: of the query.
+        query: ``(T, B, d)``, of which device and precision count.
+        head_dim: d_h.
         attn_mask: added to the scores, or None.
     """
+    device = query.device
     if attn_mask is not None and attn_mask.requires_grad:
         return None, "no kernel has a gradient for the attention mask"
     if device.type == "cpu":
@@ -48,7 +55,8 @@ def find(device: torch.device, attn_mask: Optional[Tensor]) -> Tuple[Optional[Ke
     if device.type == "cuda":
         if attn_mask is not None and not is_future_mask(attn_mask):
             return None, "on a GPU only the decoder's mask of the future has a kernel"
-        return _triton()
+        reason = gpu.unavailable(device, query.dtype, head_dim)
+        return (_triton(), "") if reason is None else (None, reason)
     return None, f"no kernel for the device {device.type}"
 
 
@@ -67,15 +75,12 @@ def is_future_mask(mask: Optional[Tensor]) -> bool:
 
 
 @lru_cache(maxsize=None)
-def _triton() -> Tuple[Optional[Kernel], str]:
-    try:
-        from . import triton_attention
-    except ImportError as error:
-        return None, f"the GPU's kernels need Triton ({error})"
+def _triton() -> Kernel:
+    from . import triton_attention, triton_norm
 
     def attend(q: Tensor, k: Tensor, v: Tensor, *, attn_mask: Optional[Tensor], dropout: float, **options) -> Tensor:
         # drawn on the CPU, whose generator fairseq seeds anew at each update: the GPU is not waited for
         seed = int(torch.randint(2**31 - 1, ())) if dropout else 0
         return triton_attention.attend(q, k, v, causal=attn_mask is not None, dropout=dropout, seed=seed, **options)
 
-    return Kernel("triton", attend), ""
+    return Kernel("triton", attend, triton_norm.gated_rms_norm, takes_half=True)
