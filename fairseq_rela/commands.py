@@ -72,7 +72,7 @@ def run_fairseq(
     print(f"$ {shown(module, arguments)}", flush=True)
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
-        file = open(log, "w", encoding="utf-8")  # noqa: SIM115 (closed below)
+        file = open(log, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 (closed below)
     except OSError as error:
         raise InputError(f"{log}: cannot be written ({error.strerror or error})") from error
     # without this variable Hydra hides the true error
