@@ -20,6 +20,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     if options.verb is None:
         parser.print_help()
         return 0
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a path that the terminal has no letters for must not end hours of work
+            stream.reconfigure(errors="backslashreplace")
     try:
         options.run(options)
         sys.stdout.flush()

@@ -73,7 +73,7 @@ def run_fairseq(
     last: Deque[str] = deque(maxlen=20)
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
-        with open(log, "w", encoding="utf-8") as file:
+        with open(log, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(f"$ {shown(module, arguments)}\n")
             code = _run(fairseq_command(module, arguments), file, last, shorten)
     except BrokenPipeError:

@@ -298,7 +298,7 @@ def test_the_right_data_are_taken_whatever_they_are_called(places, tmp_path, mon
         ("model.encoder_layer=3", "Could not override 'model.encoder_layer'."),
         ("model.encoder_attention_heads=3", "--encoder-attention-heads 3 does not divide --encoder-embed-dim 128"),
         ("model.attention_sites=everywhere", "no such site 'everywhere'"),
-        ("task.source_lang=xz", "no dict.xz.txt; it has dict.xa.txt, dict.xb.txt"),
+        ("+task.source_lang=xz", "no dict.xz.txt; it has dict.xa.txt, dict.xb.txt"),
     ],
 )
 def test_wrong_overrides_of_hydra(override, words, places, tmp_path, capsys):

@@ -144,9 +144,10 @@ def write_whole(path: PathLike, mode: str = "w") -> Iterator[IO[Any]]:
 
 
 def write_json(path: PathLike, value: Any) -> None:
-    with write_whole(path) as file:
-        json.dump(value, file, indent=2, ensure_ascii=False, sort_keys=False)
-        file.write("\n")
+    # names of files need not be UTF-8: what is not becomes an escape of JSON, and comes back when it is read
+    with write_whole(path, "wb") as file:
+        text = json.dumps(value, indent=2, ensure_ascii=False, sort_keys=False)
+        file.write(f"{text}\n".encode("utf-8", "backslashreplace"))
 
 
 def read_json(path: PathLike) -> Any:
@@ -163,11 +164,18 @@ def read_json(path: PathLike) -> Any:
 
 
 def sha256(path: PathLike) -> str:
-    """Checksum of a file's bytes, in hexadecimal."""
+    """Checksum of a file's bytes, in hexadecimal.
+
+    Raises:
+        InputError: it cannot be read.
+    """
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            digest.update(block)
+    try:
+        with open(path, "rb") as file:
+            for block in iter(lambda: file.read(1 << 20), b""):
+                digest.update(block)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
     return digest.hexdigest()
 
 
