@@ -17,6 +17,7 @@ setup(
     packages=[
         "fairseq_rela",
         "fairseq_rela.analysis",
+        "fairseq_rela.benchmark",
         "fairseq_rela.configs",
         "fairseq_rela.data",
         "fairseq_rela.kernels",

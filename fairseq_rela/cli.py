@@ -55,7 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     for add in (
         *(_add_reproduce, _add_download, _add_synthetic, _add_prepare),
         *(_add_train, _add_average, _add_translate, _add_score, _add_attention, _add_analyze, _add_rank, _add_aer),
-        _add_report,
+        *(_add_report, _add_bench),
     ):
         add(verbs)
     return parser
@@ -549,6 +549,35 @@ def _positive(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text}: give a number of at least 1")
     return int(text)
+
+
+def _add_bench(verbs) -> None:
+    parser = _verb(verbs, "bench", _bench, "time the variants against fairseq's softmax, side by side")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to run")
+    parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds: four minutes on two cores")
+    parser.add_argument("--parts", default="core,training,decoding,parameters,flops", help="some of these")
+    parser.add_argument("--threads", type=_positive, help="of the CPU (default: torch's choice)")
+    parser.add_argument("--name", help="folder in --output (default: the device, and -quick)")
+    parser.add_argument("--output", type=Path, default=Path("benchmarks"), help="where the folder is made")
+    parser.add_argument("--no-figures", action="store_true", help="only write benchmark.json")
+
+
+def _bench(options: argparse.Namespace) -> None:
+    from .commands import load_plugin
+
+    load_plugin()
+    from .benchmark.figures import draw
+    from .benchmark.run import make_plan, run, text
+
+    name = options.name or options.device + ("-quick" if options.quick else "")
+    parts = [part.strip() for part in options.parts.split(",")]
+    folder = options.output / name
+    plan = make_plan(options.device, options.quick)
+    result = run(folder, plan, options.device, parts, options.threads, progress=lambda line: print(line, flush=True))
+    print(text(result))
+    if not options.no_figures:
+        draw(result, folder)
+    print(f"{folder}: benchmark.json" + ("" if options.no_figures else " and figures"))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""``rela bench``: variants side by side in one process; what is timed, how, and the figures."""

@@ -1,0 +1,210 @@
+"""The attention core, from projected queries, keys and values to the input of the output projection."""
+
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .. import functional
+from ..errors import InputError
+from ..kernels import backends
+from ..norms import GatedRMSNorm
+from .memory import peak_bytes, saved_bytes
+from .timing import compare, interleave, summary
+
+BASELINE = "softmax"
+# what computes the same, and how far apart it may be in float32, by the largest value
+PAIRS = (("softmax", "sdpa"), ("rela_g_plain", "rela_g"))
+
+
+class Cell(NamedTuple):
+    """
+    Attributes:
+        length: T, of queries and keys.
+        tokens: B*T.
+        causal: the future is masked.
+        padded: the last eighth of the keys of each second sentence is padding.
+        dropout: on the weights.
+        heads, dim: H and d.
+        dtype: name of the precision.
+    """
+
+    length: int
+    tokens: int
+    causal: bool = False
+    padded: bool = False
+    dropout: float = 0.0
+    heads: int = 8
+    dim: int = 512
+    dtype: str = "float32"
+
+    @property
+    def batch(self) -> int:
+        return max(self.tokens // self.length, 1)
+
+    @property
+    def score_bytes(self) -> int:
+        return self.batch * self.heads * self.length**2 * (2 if "16" in self.dtype else 4)
+
+
+class Inputs(NamedTuple):
+    """Projected queries, keys and values, (T, B, d), the masks, a gradient of the output, and the norm of ReLA-g."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    padding: Optional[Tensor]
+    future: Optional[Tensor]
+    grad: Tensor
+    norm: GatedRMSNorm
+
+
+def make_inputs(cell: Cell, device: torch.device, seed: int = 1) -> Inputs:
+    generator = torch.Generator().manual_seed(seed)
+    shape, dtype = (cell.length, cell.batch, cell.dim), getattr(torch, cell.dtype)
+    q, k, v, grad = (torch.randn(shape, generator=generator).to(device, dtype) for _ in range(4))
+    padding = future = None
+    if cell.padded:
+        padding = torch.zeros(cell.batch, cell.length, dtype=torch.bool)
+        padding[::2, cell.length - max(cell.length // 8, 1) :] = True
+        padding = padding.to(device)
+    if cell.causal:
+        future = torch.triu(torch.full((cell.length, cell.length), -torch.inf), 1).to(device, dtype)
+        future = backends.mark_future(future)
+    norm = GatedRMSNorm(cell.dim).to(device)
+    return Inputs(*(x.requires_grad_() for x in (q, k, v)), padding, future, grad, norm)
+
+
+def candidates(cell: Cell, x: Inputs) -> Dict[str, Callable[[], Tensor]]:
+    """The ways to compute attention: name to a function that gives (T, B, d)."""
+    scale = (cell.dim // cell.heads) ** -0.5
+
+    def by_head(tensor: Tensor) -> Tensor:  # (B*H, T, d_h), as fairseq has it
+        return tensor.view(-1, cell.batch * cell.heads, cell.dim // cell.heads).transpose(0, 1)
+
+    def explicit(weigh: Callable[[Tensor], Tensor]) -> Tensor:
+        """fairseq's lines, with another function from scores to weights."""
+        scores = torch.bmm(by_head(x.q * scale), by_head(x.k).transpose(1, 2))
+        if x.future is not None:
+            scores += x.future
+        if x.padding is not None:
+            scores = scores.view(cell.batch, cell.heads, cell.length, cell.length)
+            scores = scores.masked_fill(x.padding[:, None, None], -torch.inf).view(-1, cell.length, cell.length)
+        weights = F.dropout(weigh(functional.at_least_float32(scores)), cell.dropout).to(x.v.dtype)
+        context = torch.bmm(weights, by_head(x.v))
+        return context.transpose(0, 1).reshape(cell.length, cell.batch, cell.dim)
+
+    def sdpa() -> Tensor:
+        q, k, v = (
+            t.view(cell.length, cell.batch, cell.heads, cell.dim // cell.heads).permute(1, 2, 0, 3)
+            for t in (x.q, x.k, x.v)
+        )
+        mask = x.future
+        if x.padding is not None:
+            mask = torch.zeros(x.padding.shape, dtype=x.q.dtype, device=x.q.device)
+            mask = mask.masked_fill(x.padding, -torch.inf)[:, None, None]
+            mask = mask if x.future is None else mask + x.future
+        causal = x.padding is None and cell.causal
+        context = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=None if causal else mask, dropout_p=cell.dropout, is_causal=causal
+        )
+        return context.permute(2, 0, 1, 3).reshape(cell.length, cell.batch, cell.dim)
+
+    def rela_g_plain() -> Tensor:
+        return x.norm(explicit(functional.relu_))
+
+    found = {
+        "softmax": lambda: explicit(lambda scores: F.softmax(scores, dim=-1)),
+        "sdpa": sdpa,
+        "rela_g_plain": rela_g_plain,
+        "sparsemax": lambda: explicit(functional.sparsemax),
+        "entmax15": lambda: explicit(functional.entmax15),
+    }
+    kernel, _ = backends.find(x.q.device, x.future)
+    if kernel is not None:
+        options = dict(key_padding_mask=x.padding, attn_mask=x.future, dropout=cell.dropout)
+        found["rela_g"] = lambda: x.norm(kernel.attend(x.q, x.k, x.v, scale=scale, num_heads=cell.heads, **options))
+    return found
+
+
+def check(cell: Cell, device: torch.device) -> Dict[str, float]:
+    """How far apart those are that compute the same: outputs and gradients, without dropout, by the largest value.
+
+    Raises:
+        InputError: too far.
+    """
+    cell = cell._replace(dropout=0.0, tokens=min(cell.tokens, 2 * cell.length))
+    x = make_inputs(cell, device)
+    found, distances = candidates(cell, x), {}
+    tolerance = 1e-4 if cell.dtype in ("float32", "float64") else 5e-2
+    for first, second in PAIRS:
+        if first in found and second in found:
+            a, b = (_values_and_gradients(found[name], x) for name in (first, second))
+            far = max(float((s - t).abs().max() / t.abs().max().clamp_min(1e-6)) for s, t in zip(b, a))
+            distances[f"{first}, {second}"] = far
+            if not far <= tolerance:
+                raise InputError(f"{second} and {first} differ by {far:.1g} of the largest value at {cell}")
+    return distances
+
+
+def _values_and_gradients(function: Callable[[], Tensor], x: Inputs) -> List[Tensor]:
+    output = function()
+    gradients = torch.autograd.grad(output, (x.q, x.k, x.v), x.grad.to(output.dtype))
+    return [t.detach().float() for t in (output, *gradients)]
+
+
+def measure(
+    cell: Cell,
+    device: torch.device,
+    budget: float,
+    rounds: Tuple[int, int],
+    memory_limit: float,
+    synchronise: Callable[[], Any] = lambda: None,
+) -> Dict[str, Any]:
+    """Time, ratios to softmax and memory of every candidate in one cell.
+
+    Args:
+        memory_limit: bytes; those that keep the scores are left out where these would take a fifth of it.
+        budget, rounds, synchronise: see :func:`fairseq_rela.benchmark.timing.interleave`; the budget is for both
+            passes.
+    """
+    distances = check(cell, device)
+    x = make_inputs(cell, device)
+    found, skipped = candidates(cell, x), {}
+    if 5 * cell.score_bytes > memory_limit:
+        for name in sorted(found):
+            if name not in ("sdpa", "rela_g"):
+                skipped[name] = f"its scores take {cell.score_bytes / 2**30:.1f} GiB"
+                del found[name]
+    baseline = BASELINE if BASELINE in found else "sdpa"
+    found = {baseline: found.pop(baseline), **found}
+
+    def backward(function: Callable[[], Tensor]) -> None:
+        output = function()
+        torch.autograd.grad(output, (x.q, x.k, x.v, *_parameters(function, x)), x.grad.to(output.dtype))
+
+    def _parameters(function: Callable[[], Tensor], x: Inputs) -> Tuple[Tensor, ...]:
+        rela = function in (found.get("rela_g"), found.get("rela_g_plain"))
+        return tuple(x.norm.parameters()) if rela else ()
+
+    def inference(function: Callable[[], Tensor]) -> None:
+        with torch.no_grad():
+            function()
+
+    result: Dict[str, Any] = {**cell._asdict(), "batch": cell.batch, "baseline": baseline, "distances": distances}
+    result["passes"] = {}
+    for name, run in (("forward_backward", backward), ("forward", inference)):
+        runs = {key: (lambda run=run, function=function: run(function)) for key, function in found.items()}
+        share = 0.7 if name == "forward_backward" else 0.3
+        times, slow = interleave(runs, budget * share, rounds, synchronise)
+        result["passes"][name] = {
+            "seconds": {key: summary(values) for key, values in times.items()},
+            "ratio": compare(times, baseline),
+            "ratio_to_sdpa": compare(times, "sdpa") if "sdpa" in times else {},
+            "skipped": {**skipped, **slow},
+        }
+        if name == "forward_backward":
+            result["saved_bytes"] = {key: saved_bytes(found[key]) for key in times}
+            result["peak_bytes"] = {key: peak_bytes(runs[key], device) for key in times}
+    return result

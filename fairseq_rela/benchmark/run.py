@@ -1,0 +1,211 @@
+"""One run of the benchmark: what is measured at which size, and the record of it."""
+
+import datetime
+import os
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+
+from .. import __version__
+from ..data.lines import write_json
+from ..errors import InputError
+from . import flops, models
+from .core import Cell, measure
+
+PARTS = ("core", "training", "decoding", "parameters", "flops")
+
+
+class Plan(NamedTuple):
+    """
+    Attributes:
+        seconds: the time for all that is timed; what runs before and between comes on top.
+        rounds: the least and the largest number of rounds.
+        cells: of the attention core.
+        training: size, target tokens and length of a training step.
+        decoding: size, source lengths, and the two batch sizes.
+        dtype: of all models and cores.
+    """
+
+    seconds: float
+    rounds: Tuple[int, int]
+    cells: Sequence[Cell]
+    training: Tuple[models.Size, int, int]
+    decoding: Tuple[models.Size, Sequence[int], Sequence[int]]
+    dtype: str
+
+
+# lengths in pieces of ten equal parts of a news test set, by and large (Figure 2)
+GROUPS = (8, 13, 17, 20, 24, 28, 32, 38, 46, 66)
+
+
+def _cells(lengths: Sequence[int], masked: Sequence[int], tokens: int, dtype: str) -> List[Cell]:
+    """Every length without masks, some with each mask and with dropout, as in training."""
+    cells = [Cell(length, max(tokens, length), dtype=dtype) for length in lengths]
+    for length in masked:
+        cell = Cell(length, max(tokens, length), dtype=dtype)
+        cells += [
+            cell._replace(causal=True),
+            cell._replace(padded=True),
+            cell._replace(dropout=0.1),
+            cell._replace(causal=True, padded=True, dropout=0.1),
+        ]
+    return cells
+
+
+def make_plan(device: str, quick: bool) -> Plan:
+    """What is run: in 4 minutes on two cores where quick, in 6 on a GPU, else in about half an hour."""
+    lengths = tuple(2**n for n in range(4, 14))
+    small = models.Size(layers=2, dim=256, ffn=1024, heads=4, words=4000)
+    if device == "cuda":
+        seconds, rounds, dtype = (60.0, (3, 100), "bfloat16") if quick else (240.0, (5, 500), "bfloat16")
+        cells = _cells(lengths, (32, 128, 512, 2048), 16384, dtype)
+        return Plan(seconds, rounds, cells, (models.Size(), 25000, 32), (models.Size(), GROUPS, (1, 64)), dtype)
+    if quick:
+        cells = _cells((16, 32, 64, 128, 512), (32, 128), 4096, "float32")
+        return Plan(110.0, (3, 50), cells, (small, 1000, 32), (small, GROUPS[::3], (1, 16)), "float32")
+    cells = _cells(lengths, (32, 128, 512), 4096, "float32")
+    return Plan(
+        1500.0,
+        (7, 100),
+        cells,
+        (models.Size(words=8000), 2000, 32),
+        (models.Size(words=8000), GROUPS, (1, 16)),
+        "float32",
+    )
+
+
+def run(
+    output: Path,
+    plan: Plan,
+    device: str = "cpu",
+    parts: Sequence[str] = PARTS,
+    threads: Optional[int] = None,
+    progress: Callable[[str], Any] = print,
+) -> Dict[str, Any]:
+    """Measure and write ``output/benchmark.json``.
+
+    Raises:
+        InputError: no such part or device, the folder cannot be written, or variants disagree that should not.
+    """
+    for part in parts:
+        if part not in PARTS:
+            raise InputError(f"--parts {part}: choose of {', '.join(PARTS)}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda: this torch sees no GPU; give --device cpu")
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{output}: cannot be made ({error.strerror or error})") from error
+    if threads is not None:
+        torch.set_num_threads(threads)
+    where = torch.device(device)
+    synchronise = torch.cuda.synchronize if device == "cuda" else (lambda: None)
+    result: Dict[str, Any] = {**describe(where), "plan": {"seconds": plan.seconds, "rounds": list(plan.rounds)}}
+    shares = {"core": 0.5, "training": 0.2, "decoding": 0.3}
+    budgets = {part: plan.seconds * share for part, share in shares.items() if part in parts}
+    if "parameters" in parts:
+        progress("parameters")
+        result["parameters"] = models.parameters(models.Size())
+    if "flops" in parts:
+        result["flops"] = flops.table()
+    if "core" in parts:
+        limit = _memory(where)
+        result["core"] = []
+        for number, cell in enumerate(plan.cells, 1):
+            progress(f"core {number}/{len(plan.cells)}: {_label(cell)}")
+            result["core"].append(
+                measure(cell, where, budgets["core"] / len(plan.cells), plan.rounds, limit, synchronise)
+            )
+    if "training" in parts:
+        progress("training")
+        size, tokens, length = plan.training
+        result["training"] = models.training(
+            size, tokens, length, where, plan.dtype, budgets["training"], plan.rounds, synchronise
+        )
+    if "decoding" in parts:
+        size, lengths, batches = plan.decoding
+        result["decoding"] = []
+        for batch in batches:
+            progress(f"decoding, {batch} sentence{'s' if batch > 1 else ''} at a time")
+            budget = budgets["decoding"] / len(batches)
+            result["decoding"] += models.decoding(
+                size, lengths, batch, 4, where, plan.dtype, budget, plan.rounds, synchronise
+            )
+    result["load_after"] = _load()
+    write_json(output / "benchmark.json", result)
+    return result
+
+
+def describe(device: torch.device) -> Dict[str, Any]:
+    """Where and when: versions, the device, threads, the command."""
+    versions = {"python": platform.python_version(), "fairseq_rela": __version__, "torch": torch.__version__}
+    for name in ("ve-fairseq", "fairseq-fixed", "fairseq", "entmax", "triton"):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "command": " ".join(["rela", *sys.argv[1:]]),
+        "versions": versions,
+        "device": {"type": device.type, "name": name, "cores": os.cpu_count(), "threads": torch.get_num_threads()},
+        "load_before": _load(),
+    }
+
+
+def text(result: Dict[str, Any]) -> str:
+    """The main figures in lines: medians over softmax's time, below 1 is faster."""
+    lines = []
+    for cell in result.get("core", ()):
+        found = cell["passes"]["forward_backward"]["ratio"]
+        saved = cell["saved_bytes"]
+        lines.append(
+            f"core, {_label(Cell(**{key: cell[key] for key in Cell._fields}))}: "
+            + ", ".join(f"{name} {_ratio(ratio)}" for name, ratio in found.items())
+            + "; kept: "
+            + ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in saved.items() if name in found)
+        )
+    for name, cells in (("training", [result["training"]] if "training" in result else []), ("decoding", None)):
+        for cell in result.get("decoding", ()) if cells is None else cells:
+            what = f"{name}, T={cell['length']}" + (f", batch {cell['batch']}" if "batch" in cell else "")
+            lines.append(f"{what}: " + ", ".join(f"{key} {_ratio(value)}" for key, value in cell["ratio"].items()))
+    for name, counts in result.get("parameters", {}).items():
+        lines.append(f"parameters, {name}: {counts['total']:,}; without embeddings {counts['without_embeddings']:,}")
+    for row in result.get("flops", ()):
+        lines.append(f"FLOPs, T={row['length']}: softmax {row['softmax']:,}, rela_g {row['rela_g']:,}")
+    return "\n".join(lines)
+
+
+def _ratio(ratio: Dict[str, float]) -> str:
+    return f"{ratio['median']:.2f} ({ratio['q1']:.2f}-{ratio['q3']:.2f})"
+
+
+def _label(cell: Cell) -> str:
+    words = [word for word, given in (("causal", cell.causal), ("padding", cell.padded)) if given]
+    words += [f"dropout {cell.dropout:g}"] if cell.dropout else []
+    return f"T={cell.length}" + "".join(f", {word}" for word in words)
+
+
+def _memory(device: torch.device) -> float:
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
+    return 0.7 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+
+
+def _load() -> float:
+    return os.getloadavg()[0]
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

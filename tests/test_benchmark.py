@@ -1,0 +1,270 @@
+"""The benchmark: order and statistics of the timing, the memory meter, what is compared, the record and figures."""
+
+import json
+import sys
+
+import pytest
+import torch
+from conftest import ROOT, run, run_rela
+
+from fairseq_rela.benchmark import core, flops, models, timing
+from fairseq_rela.benchmark.core import Cell
+from fairseq_rela.benchmark.memory import peak_bytes, saved_bytes
+from fairseq_rela.benchmark.run import PARTS, Plan, make_plan, text
+from fairseq_rela.benchmark.run import run as run_benchmark
+from fairseq_rela.errors import InputError
+
+CPU = torch.device("cpu")
+
+
+class Clock:
+    """A clock that only the candidates move."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.order = []
+
+    def candidate(self, name, seconds):
+        def run():
+            self.order.append(name)
+            self.now += seconds
+
+        return run
+
+    def __call__(self):
+        return self.now
+
+
+def test_candidates_take_turns_and_each_round_begins_with_the_next():
+    clock = Clock()
+    runs = {name: clock.candidate(name, seconds) for name, seconds in (("a", 1.0), ("b", 2.0), ("c", 0.5))}
+    times, skipped = timing.interleave(runs, budget=100.0, rounds=(2, 4), clock=clock)
+    assert clock.order == [*"abc", *"abc", *"bca", *"cab", *"abc"]
+    assert times == {"a": [1.0] * 4, "b": [2.0] * 4, "c": [0.5] * 4} and not skipped
+
+
+def test_rounds_end_with_the_budget_but_not_before_the_least_number():
+    for budget, rounds in ((0.6, 3), (7.0, 4), (1000.0, 9)):
+        clock = Clock()
+        runs = {name: clock.candidate(name, 1.0 if name == "a" else 0.2) for name in "ab"}
+        times, _ = timing.interleave(runs, budget, rounds=(3, 9), clock=clock)
+        # a round takes 1.2 s: one begins while no more than the budget has passed
+        assert len(times["a"]) == len(times["b"]) == (rounds if budget != 7.0 else 6)
+
+
+def test_what_is_too_slow_is_left_out_but_never_the_baseline():
+    clock = Clock()
+    runs = {name: clock.candidate(name, s) for name, s in (("base", 50.0), ("slow", 10.0), ("fast", 1.0))}
+    times, skipped = timing.interleave(runs, budget=20.0, rounds=(3, 9), clock=clock)
+    assert set(times) == {"base", "fast"} and len(times["base"]) == 3
+    assert skipped == {"slow": "a run takes 10.0 s, 3 of them more than the 20 s there are"}
+
+
+def test_medians_quartiles_and_ratios_by_round():
+    assert timing.summary([4.0, 1.0, 3.0, 2.0, 5.0]) == {"median": 3.0, "q1": 2.0, "q3": 4.0, "rounds": 5}
+    assert timing.summary([7.0]) == {"median": 7.0, "q1": 7.0, "q3": 7.0, "rounds": 1}
+    # the machine was ten times slower in the second round; the ratio is not
+    ratios = timing.compare({"base": [1.0, 10.0, 2.0], "other": [2.0, 20.0, 1.0]}, "base")
+    assert ratios["base"] == {"median": 1.0, "q1": 1.0, "q3": 1.0, "rounds": 3}
+    assert ratios["other"] == {"median": 2.0, "q1": 1.25, "q3": 2.0, "rounds": 3}
+
+
+def test_flops_are_those_of_table_4():
+    rows = {row["length"]: row for row in flops.table((100, 1000))}
+    assert (rows[100]["softmax"], rows[100]["rela_g"]) == (239_200, 592_100)
+    assert round(rows[1000]["softmax"] / 1e6, 2) == 23.99 and round(rows[1000]["rela_g"] / 1e6, 2) == 13.12
+
+
+def test_the_memory_meter():
+    x = torch.randn(100, 100, requires_grad=True)
+    size = x.numel() * 4
+    assert saved_bytes(lambda: x.exp().sum()) == size  # its result
+    assert saved_bytes(lambda: (x * x).sum()) == size  # x, once
+    assert saved_bytes(lambda: x + 1) == 0
+
+    def two_alive():
+        y = x.detach() + 1
+        z = y + 1
+        del y
+        z.add_(1)
+        for _ in range(5):
+            z = z + 1
+
+    assert peak_bytes(two_alive, CPU) == 2 * size
+
+    def with_gradient():
+        x.exp().backward(x.detach())
+
+    assert 2 * size <= peak_bytes(with_gradient, CPU) <= 3 * size
+
+
+CELLS = [
+    Cell(8, 32, heads=2, dim=16),
+    Cell(8, 32, heads=2, dim=16, causal=True),
+    Cell(8, 32, heads=2, dim=16, padded=True),
+    Cell(8, 32, heads=2, dim=16, causal=True, padded=True),
+]
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_candidates_compute_what_they_are_called(cell):
+    """Softmax by brute force; ReLA-g both ways; nothing attends to padding or the future."""
+    x = core.make_inputs(cell, CPU)
+    found = core.candidates(cell, x)
+    assert set(found) == {"softmax", "sdpa", "rela_g_plain", "rela_g", "sparsemax", "entmax15"}
+    want = torch.zeros(cell.length, cell.batch, cell.dim)
+    for b in range(cell.batch):
+        for h in range(2):
+            part = slice(8 * h, 8 * h + 8)
+            for t in range(cell.length):
+                keys = [
+                    s
+                    for s in range(cell.length)
+                    if not (cell.causal and s > t) and not (cell.padded and bool(x.padding[b, s]))
+                ]
+                scores = torch.stack([x.q[t, b, part] @ x.k[s, b, part] / 8**0.5 for s in keys])
+                want[t, b, part] = torch.softmax(scores, 0) @ x.v[keys, b, part]
+    for name in ("softmax", "sdpa"):
+        torch.testing.assert_close(found[name](), want)
+    torch.testing.assert_close(found["rela_g"](), found["rela_g_plain"]())
+    assert max(core.check(cell, CPU).values()) < 1e-5
+    for name, function in found.items():
+        output = function()
+        grad = torch.autograd.grad(output, x.v, x.grad)[0]
+        assert not cell.padded or not grad[x.padding.t()].any(), name
+
+
+def test_what_disagrees_is_not_timed(monkeypatch):
+    real = core.candidates
+    monkeypatch.setattr(
+        core, "candidates", lambda c, x: {**real(c, x), "rela_g": lambda: 1.01 * real(c, x)["rela_g"]()}
+    )
+    with pytest.raises(InputError, match="rela_g and rela_g_plain differ by 0.01"):
+        core.check(CELLS[0], CPU)
+
+
+def test_memory_of_rela_g_is_that_of_softmax_or_less():
+    cell = Cell(64, 128, heads=4, dim=32, dropout=0.1)
+    result = core.measure(cell, CPU, 0.01, (1, 1), 1e12)
+    saved = result["saved_bytes"]
+    assert saved["rela_g"] < saved["rela_g_plain"] and saved["rela_g"] < saved["softmax"]
+    assert 0 < saved["rela_g"] <= result["peak_bytes"]["rela_g"] + 3 * 128 * 32 * 4
+
+
+def test_what_has_no_room_is_left_out():
+    result = core.measure(CELLS[0], CPU, 1.0, (1, 1), memory_limit=100.0)
+    for part in result["passes"].values():
+        assert set(part["seconds"]) == {"sdpa", "rela_g"} and "its scores take" in part["skipped"]["softmax"]
+    assert result["baseline"] == "sdpa"
+
+
+def test_batches_are_padded_as_fairseqs_are():
+    source, lengths, previous, target = models.make_batch(50, 400, 20, CPU)
+    assert source.shape == target.shape == previous.shape == (20, 20)
+    for row in range(20):
+        n = int(lengths[row])
+        assert (source[row, : 20 - n] == 1).all() and (source[row, 20 - n : -1] > 3).all() and source[row, -1] == 2
+        m = int((target[row] != 1).sum())
+        assert target[row, m - 1] == 2 and previous[row, 0] == 2 and (previous[row, 1:m] == target[row, : m - 1]).all()
+        assert 18 <= n <= 20 and 18 <= m <= 20 and (previous[row, m:] == 1).all()
+
+
+def test_parameters_are_the_papers():
+    counts = models.parameters(models.Size(words=100))
+    assert counts["softmax"]["without_embeddings"] == 44_138_496
+    assert counts["rela_g"]["total"] - counts["softmax"]["total"] == 18_432
+
+
+TINY = models.Size(layers=1, dim=16, ffn=16, heads=2, words=30)
+PLAN = Plan(0.5, (1, 2), CELLS[:2], (TINY, 40, 8), (TINY, (4, 6), (1, 2)), "float32")
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bench")
+    said = []
+    measured = run_benchmark(folder, PLAN, parts=[p for p in PARTS if p != "parameters"], progress=said.append)
+    assert said[0] == "core 1/2: T=8" and "core 2/2: T=8, causal" in said
+    written = json.loads((folder / "benchmark.json").read_text())
+    assert written == json.loads(json.dumps(measured))
+    return written
+
+
+def check_summary(summary):
+    assert set(summary) == {"median", "q1", "q3", "rounds"}
+    assert 0 < summary["q1"] <= summary["median"] <= summary["q3"] and summary["rounds"] >= 1
+
+
+def test_the_record(result):
+    assert set(result["versions"]) >= {"python", "torch", "fairseq_rela", "entmax"}
+    assert set(result["device"]) == {"type", "name", "cores", "threads"} and result["date"] and result["command"]
+    assert [c["causal"] for c in result["core"]] == [False, True]
+    for cell in result["core"]:
+        assert set(cell["saved_bytes"]) == set(cell["passes"]["forward_backward"]["seconds"])
+        for part in cell["passes"].values():
+            assert set(part["seconds"]) | set(part["skipped"]) == {
+                *("softmax", "sdpa", "rela_g_plain", "rela_g", "sparsemax", "entmax15")
+            }
+            for group in ("seconds", "ratio", "ratio_to_sdpa"):
+                for summary in part[group].values():
+                    check_summary(summary)
+            assert part["ratio"]["softmax"]["median"] == part["ratio_to_sdpa"]["sdpa"]["median"] == 1.0
+    assert result["training"]["baseline"] == "softmax" and result["training"]["ratio"]["softmax"]["median"] == 1.0
+    assert [(c["length"], c["batch"]) for c in result["decoding"]] == [(4, 1), (6, 1), (4, 2), (6, 2)]
+    for cell in (result["training"], *result["decoding"]):
+        for summary in (*cell["seconds"].values(), *cell["ratio"].values()):
+            check_summary(summary)
+    assert "core, T=8, causal: softmax 1.00 (1.00-1.00)" in text(result) and "decoding, T=6, batch 2" in text(result)
+
+
+def test_figures(result, tmp_path):
+    pytest.importorskip("matplotlib")
+    from fairseq_rela.benchmark.figures import draw
+
+    drawn = draw(result, tmp_path)
+    assert [path.name for path in drawn] == ["core.png", "memory.png", "training.png", "decoding.png", "flops.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 5000 for path in drawn)
+    assert [path.name for path in draw({"flops": result["flops"]}, tmp_path)] == ["flops.png"]
+
+
+def test_hypotheses_have_the_length_that_was_set():
+    """Otherwise variants would take different numbers of steps."""
+    lengths = []
+    real = models.SequenceGenerator.generate
+
+    def generate(self, *args, **kwargs):
+        found = real(self, *args, **kwargs)
+        lengths.extend(len(h[0]["tokens"]) for h in found)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(models.SequenceGenerator, "generate", generate)
+        models.decoding(TINY, (5,), 2, 4, CPU, "float32", 0.1, (1, 1), lambda: None)
+    assert lengths and set(lengths) == {6}  # and the end of the sentence
+
+
+def test_plans_fit_their_devices():
+    for device in ("cpu", "cuda"):
+        for quick in (True, False):
+            plan = make_plan(device, quick)
+            assert {c.dropout for c in plan.cells} == {0.0, 0.1} and any(c.causal and c.padded for c in plan.cells)
+            assert plan.cells[0].length == 16 and len({c.tokens for c in plan.cells if c.length <= 4096}) == 1
+    assert make_plan("cpu", False).cells[9].length == 8192 and make_plan("cuda", False).seconds <= 300
+
+
+def test_wrong_options_are_refused(tmp_path):
+    for arguments, message in (
+        (["--parts", "cores"], "--parts cores: choose of core, training"),
+        (["--parts", "flops", "--output", __file__], "cannot be made"),
+        *([] if torch.cuda.is_available() else [(["--device", "cuda"], "this torch sees no GPU")]),
+    ):
+        result = run_rela("bench", "--quick", *arguments, cwd=tmp_path)
+        assert result.returncode == 2 and message in result.stderr and "Traceback" not in result.stderr
+
+
+def test_the_script_is_the_verb(tmp_path):
+    result = run(sys.executable, ROOT / "scripts" / "benchmark.py", "--parts", "flops", "--no-figures", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    record = json.loads((tmp_path / "benchmarks" / "cpu" / "benchmark.json").read_text())
+    assert record["command"] == "rela bench --parts flops --no-figures" and record["flops"][2]["softmax"] == 239_200
+    assert "FLOPs, T=100: softmax 239,200, rela_g 592,100" in result.stdout
