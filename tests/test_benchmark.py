@@ -222,7 +222,7 @@ def test_figures(result, tmp_path):
     from fairseq_rela.benchmark.figures import draw
 
     drawn = draw(result, tmp_path)
-    assert [path.name for path in drawn] == ["core.png", "memory.png", "training.png", "decoding.png", "flops.png"]
+    assert [path.name for path in drawn] == ["core.png", "memory.png", "decoding.png", "flops.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 5000 for path in drawn)
     assert [path.name for path in draw({"flops": result["flops"]}, tmp_path)] == ["flops.png"]
 

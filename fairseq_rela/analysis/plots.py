@@ -95,12 +95,13 @@ class Line(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """Some lines; ``top`` of the y axis, chosen by the values where None."""
+    """Some lines; ``top`` of the y axis, chosen by the values where None; whether the axis is logarithmic."""
 
     title: str
     unit: str
     lines: Sequence[Line]
     top: Optional[float] = None
+    log: bool = False
 
 
 class HeatMap(NamedTuple):
@@ -146,7 +147,10 @@ def draw_layer_lines(
     with _style():
         figure, axes = _figure(len(rows), len(rows[0]), 2.35 * len(rows) + 0.55, sharey="row")
         for row, panels in zip(axes, rows):
-            row[0].set_ylim(_limits(panels))
+            if panels[0].log:
+                _make_logarithmic(row[0])
+            else:
+                row[0].set_ylim(_limits(panels))
             for place, (axis, panel) in enumerate(zip(row, panels)):
                 _draw_lines(axis, panel, styles)
                 axis.set_ylabel(panel.unit if place == 0 else "")
@@ -161,6 +165,16 @@ def draw_layer_lines(
             handles += [_handle(Style("#3d3d3d", ""), text, style) for text, style in ((solid, "-"), (dashed, "--"))]
         _legend(figure, handles)
         return figure
+
+
+def _make_logarithmic(axis: "Axes") -> None:
+    """With numbers that are read at once: 0.5, 1, 2, and not powers of 10."""
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.yaxis.set_minor_locator(LogLocator(subs=()))
 
 
 def _draw_lines(axis: "Axes", panel: Panel, styles: Dict[str, Style]) -> None:

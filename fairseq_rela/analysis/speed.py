@@ -49,18 +49,23 @@ def load_speeds(path: Path) -> Speeds:
     """
     record = read_json(path)
     try:
-        device = record["device"]
-        where = device["name"]
-        if device["type"] == "cpu":
-            where += f", {device['threads']} threads of {device['cores']} cores"
-        return Speeds(
-            f"{where}, torch {record['versions']['torch']}",
-            f"{record['command']}, {record['date']}",
-            _relative(record["training"]["ratio"]) if "training" in record else {},
-            _decoding(record.get("decoding", [])),
-        )
+        return speeds_of(record)
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         raise InputError(f"{path}: not as `rela bench` writes it ({error!r}); measure again") from error
+
+
+def speeds_of(record: Dict[str, Any]) -> Speeds:
+    """The same of what is in such a file."""
+    device = record["device"]
+    where = device["name"]
+    if device["type"] == "cpu":
+        where += f", {device['threads']} threads of {device['cores']} cores"
+    return Speeds(
+        f"{where}, torch {record['versions']['torch']}",
+        f"{record['command']}, {record['date']}",
+        _relative(record["training"]["ratio"]) if "training" in record else {},
+        _decoding(record.get("decoding", [])),
+    )
 
 
 def _relative(ratios: Dict[str, Any]) -> Dict[str, float]:

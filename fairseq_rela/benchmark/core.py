@@ -121,10 +121,12 @@ def candidates(cell: Cell, x: Inputs) -> Dict[str, Callable[[], Tensor]]:
         "sparsemax": lambda: explicit(functional.sparsemax),
         "entmax15": lambda: explicit(functional.entmax15),
     }
-    kernel, _ = backends.find(x.q.device, x.future)
+    kernel, _ = backends.find(x.q, cell.dim // cell.heads, x.future)
     if kernel is not None:
         options = dict(key_padding_mask=x.padding, attn_mask=x.future, dropout=cell.dropout)
-        found["rela_g"] = lambda: x.norm(kernel.attend(x.q, x.k, x.v, scale=scale, num_heads=cell.heads, **options))
+        found["rela_g"] = lambda: x.norm(
+            kernel.attend(x.q, x.k, x.v, scale=scale, num_heads=cell.heads, **options), kernel.norm
+        )
     return found
 
 

@@ -1,122 +1,102 @@
-"""Figures of a benchmark; the only module of the package that needs matplotlib."""
+"""Figures of a benchmark, in the colours of the report."""
 
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from ..errors import InputError
+from ..analysis import paper, plots
+from ..analysis.figures import speed_figure
+from ..analysis.speed import speeds_of
+from ..data.lines import write_whole
 
-_COLOURS = {
-    "softmax": "#555555",
-    "sdpa": "#999999",
-    "rela_g": "#c0392b",
-    "rela_g_plain": "#e59866",
-    "sparsemax": "#2471a3",
-    "entmax15": "#1e8449",
+# what is timed: the model whose colour it has, and whether its line is dashed
+_LINES = {
+    "softmax": ("softmax", False),
+    "sdpa": ("softmax", True),
+    "rela_g": ("rela_g", False),
+    "rela_g_plain": ("rela_g", True),
+    "sparsemax": ("sparsemax", False),
+    "entmax15": ("entmax15", False),
 }
-_LABELS = {"softmax": "softmax", "sdpa": "softmax, SDPA", "rela_g": "ReLA-g", "rela_g_plain": "ReLA-g, plain"}
+_SOLID, _DASHED = "softmax by products, ReLA-g fused", "softmax by SDPA, ReLA-g plain"
 
 
 def draw(result: Dict[str, Any], folder: Path) -> List[Path]:
-    """Draw what was measured into ``folder``: core, memory, training, decoding, flops.
+    """Draw what was measured into ``folder``: ``core.png``, ``memory.png``, ``decoding.png``, ``flops.png``.
 
     Raises:
-        InputError: matplotlib is not installed.
+        InputError: matplotlib is not installed, or a file cannot be written.
     """
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise InputError("figures need matplotlib: pip install matplotlib, or give --no-figures") from error
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     drawn = []
-    for name, draw_one in (
-        ("core", _core),
-        ("memory", _memory),
-        ("training", _training),
-        ("decoding", _decoding),
-        ("flops", _flops),
-    ):
-        if not result.get("core" if name == "memory" else name):
-            continue
-        figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
-        draw_one(result, axes)
-        axes.spines[["top", "right"]].set_visible(False)
-        drawn.append(folder / f"{name}.png")
-        figure.savefig(drawn[-1], dpi=150)
-        plt.close(figure)
+    for name, make in (("core", _core), ("memory", _memory), ("decoding", _decoding), ("flops", _flops)):
+        if result.get("core" if name == "memory" else name):
+            with write_whole(folder / f"{name}.png", "wb") as file:
+                file.write(plots.render(make(result), "png"))
+            drawn.append(folder / f"{name}.png")
     return drawn
 
 
-def _line(axes: Any, name: str, points: List[Any], spread: bool = True) -> None:
-    """(x, ratio) points, with the quartiles as a band."""
-    x = [p[0] for p in points]
-    colour, label = _COLOURS.get(name), _LABELS.get(name, name)
-    axes.plot(x, [p[1]["median"] for p in points], marker="o", ms=4, color=colour, label=label)
-    if spread:
-        axes.fill_between(x, [p[1]["q1"] for p in points], [p[1]["q3"] for p in points], color=colour, alpha=0.15, lw=0)
-
-
 def _bare(result: Dict[str, Any]) -> List[Dict[str, Any]]:
-    cells = [c for c in result["core"] if not (c["causal"] or c["padded"] or c["dropout"])]
-    return cells or result["core"]
+    """Cells without masks and dropout, in which only the length differs."""
+    cells = [cell for cell in result["core"] if not (cell["causal"] or cell["padded"] or cell["dropout"])]
+    return sorted(cells or result["core"], key=lambda cell: cell["length"])
 
 
-def _core(result: Dict[str, Any], axes: Any) -> None:
-    series: Dict[str, List[Any]] = {}
-    for cell in _bare(result):
-        for name, ratio in cell["passes"]["forward_backward"]["ratio"].items():
-            if cell["baseline"] == "softmax":
-                series.setdefault(name, []).append((cell["length"], ratio))
-    for name, points in series.items():
-        _line(axes, name, points)
-    axes.set(xscale="log", yscale="log", xlabel="length", ylabel="time over softmax's")
-    axes.set_title("Attention core, forward and backward")
-    axes.legend(frameon=False)
+def _lines(cells: List[Dict[str, Any]], value: Callable[[Dict[str, Any], str], Optional[float]]) -> List[plots.Line]:
+    """Of everything that has a value anywhere; a gap where it has none."""
+    lines = []
+    for name, (model, dashed) in _LINES.items():
+        values = [value(cell, name) for cell in cells]
+        if any(one is not None for one in values):
+            lines.append(plots.Line(paper.NAMES[model], values, dashed))
+    return lines
 
 
-def _memory(result: Dict[str, Any], axes: Any) -> None:
-    series: Dict[str, List[Any]] = {}
-    for cell in _bare(result):
-        for name, size in cell["saved_bytes"].items():
-            series.setdefault(name, []).append((cell["length"], size / cell["tokens"] / 1024))
-    for name, points in series.items():
-        axes.plot(*zip(*points), marker="o", ms=4, color=_COLOURS.get(name), label=_LABELS.get(name, name))
-    axes.set(xscale="log", yscale="log", xlabel="length", ylabel="kept for the gradient, KiB a token")
-    axes.set_title("Memory of the attention core")
-    axes.legend(frameon=False)
+def _styles(panels: List[plots.Panel]) -> Dict[str, plots.Style]:
+    there = {line.label for panel in panels for line in panel.lines}
+    return plots.choose_styles([(paper.NAMES[m], m) for m in paper.COMPARED if paper.NAMES[m] in there])
 
 
-def _training(result: Dict[str, Any], axes: Any) -> None:
-    ratios = result["training"]["ratio"]
-    names = list(ratios)
-    medians = [ratios[n]["median"] for n in names]
-    low = [ratios[n]["median"] - ratios[n]["q1"] for n in names]
-    high = [ratios[n]["q3"] - ratios[n]["median"] for n in names]
-    colours = [_COLOURS.get(n) for n in names]
-    axes.bar([_LABELS.get(n, n) for n in names], medians, yerr=[low, high], color=colours, capsize=3)
-    axes.set(ylabel="time over softmax's")
-    axes.set_title("A training step")
+def _core(result: Dict[str, Any]) -> Any:
+    cells = _bare(result)
+
+    def ratio_in(passes: str) -> Callable[[Dict[str, Any], str], Optional[float]]:
+        def ratio(cell: Dict[str, Any], name: str) -> Optional[float]:
+            found = cell["passes"][passes]["ratio"] if cell["baseline"] == "softmax" else {}
+            return found[name]["median"] if name in found else None
+
+        return ratio
+
+    cells = [cell for cell in cells if cell["baseline"] == "softmax"] or cells
+    titles: Tuple[Tuple[str, str], ...] = (("forward", "forward"), ("forward_backward", "forward and backward"))
+    panels = [
+        plots.Panel(title, "time over softmax's", _lines(cells, ratio_in(passes)), log=True) for passes, title in titles
+    ]
+    return plots.draw_layer_lines(
+        [panels], _styles(panels), _SOLID, _DASHED, [cell["length"] for cell in cells], "length T"
+    )
 
 
-def _decoding(result: Dict[str, Any], axes: Any) -> None:
-    batch = min(cell["batch"] for cell in result["decoding"])
-    series: Dict[str, List[Any]] = {}
-    for cell in result["decoding"]:
-        if cell["batch"] == batch:
-            for name, ratio in cell["ratio"].items():
-                series.setdefault(name, []).append((cell["length"], ratio))
-    for name, points in series.items():
-        _line(axes, name, points)
-    axes.set(xlabel="source length", ylabel="time over softmax's")
-    axes.set_title(f"Beam search, {batch} sentence at a time" if batch == 1 else f"Beam search, batch {batch}")
-    axes.legend(frameon=False)
+def _memory(result: Dict[str, Any]) -> Any:
+    cells = _bare(result)
+
+    def kept(cell: Dict[str, Any], name: str) -> Optional[float]:
+        sizes = cell.get("saved_bytes", {})
+        return sizes[name] / cell["tokens"] / 1024 if name in sizes else None
+
+    panels = [plots.Panel("kept for the gradient", "KiB a token", _lines(cells, kept), log=True)]
+    return plots.draw_layer_lines(
+        [panels], _styles(panels), _SOLID, _DASHED, [cell["length"] for cell in cells], "length T"
+    )
 
 
-def _flops(result: Dict[str, Any], axes: Any) -> None:
-    lengths = [row["length"] for row in result["flops"]]
-    for name in ("softmax", "rela_g"):
-        axes.plot(lengths, [row[name] for row in result["flops"]], color=_COLOURS[name], label=_LABELS[name])
-    axes.set(xscale="log", yscale="log", xlabel="length", ylabel="operations")
-    axes.set_title("Weights and norm of a sublayer (the paper's Table 4)")
-    axes.legend(frameon=False)
+def _decoding(result: Dict[str, Any]) -> Any:
+    return speed_figure(speeds_of(result)).draw()
+
+
+def _flops(result: Dict[str, Any]) -> Any:
+    rows = result["flops"]
+    lines = [plots.Line(paper.NAMES[name], [row[name] for row in rows]) for name in ("softmax", "rela_g")]
+    panels = [plots.Panel("weights and norm of a sublayer (Table 4)", "operations", lines, log=True)]
+    return plots.draw_layer_lines(
+        [panels], _styles(panels), places=[row["length"] for row in rows], axis_name="length T"
+    )
