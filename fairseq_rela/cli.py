@@ -266,11 +266,13 @@ def _add_score(verbs) -> None:
 
 
 def _score(options: argparse.Namespace) -> None:
-    from .data.lines import read_lines, write_json
+    from .data.lines import read_lines, refuse_overwriting, write_json
     from .evaluation import score
     from .pipeline import describe_score
 
     tokenised = options.tokenised_reference
+    if options.output:
+        refuse_overwriting(filter(None, (options.hypotheses, options.reference, tokenised)), [options.output])
     with _holding(options.output):
         scores = score(
             list(read_lines(options.hypotheses)),
@@ -298,9 +300,11 @@ def _attention(options: argparse.Namespace) -> None:
 
     load_plugin()
     from .analysis.analyze import summarise
-    from .data.lines import write_json
+    from .data.lines import refuse_overwriting, write_json
     from .pipeline import describe_attention
 
+    if options.output:
+        refuse_overwriting([options.checkpoint], [options.output])
     with _holding(options.output):
         summary = summarise(options.checkpoint, options.data, options.subset)
         if options.output:

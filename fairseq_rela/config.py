@@ -1,9 +1,11 @@
 """The YAML files of ``configs/``, the one place where hyperparameters are written."""
 
 import os
+import re
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import yaml
 
@@ -127,8 +129,10 @@ def load_task(name: str, choose: Tuple[str, ...] = ()) -> Task:
     where = f"configs/corpus/{name}.yaml"
     try:
         _refuse_unknown(spec)
+        _refuse_odd_names(chain(*chosen.items()), "choice")
         settings = Settings(spec["source_lang"], spec["target_lang"], **spec["settings"])
         sources = parse_sources(spec, settings.languages) if "train" in spec else None
+        _refuse_odd_names(sources.subsets if sources else (), "subset")
         downloads = parse_downloads(spec.get("downloads") or {})
         kept = parse_expected(spec["kept"], "kept") if "kept" in spec else None
         files = _parse_files(spec.get("files"), settings.languages)
@@ -160,6 +164,16 @@ _ENTRIES = {
     *("source_lang", "target_lang", "settings", "choices", "files", "expected_pairs", "kept", "downloads"),
     *(*SPLITS, "subsets", "reference_length"),
 }
+
+
+_NAME = re.compile(r"[A-Za-z0-9_+-]+")
+
+
+def _refuse_odd_names(names: Iterable[Any], what: str) -> None:
+    """Of names, folders and files are made."""
+    for name in names:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InputError(f"{what} {name!r}: give a name of letters, digits and _ + -")
 
 
 def _refuse_unknown(spec: Dict[str, Any]) -> None:

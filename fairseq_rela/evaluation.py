@@ -18,7 +18,7 @@ from .data.binarise import (
     refuse_other_data,
 )
 from .data.folders import only_process
-from .data.lines import PathLike, read_json, read_lines, write_whole
+from .data.lines import PathLike, read_json, read_lines, refuse_overwriting, write_whole
 from .data.prepare import (
     MAX_POSITIONS,
     RECORD,
@@ -145,9 +145,10 @@ def _translate_alone(
     settings = settings_of(load_record(data))
     refuse_other_dictionaries(checkpoint, data, state)
     languages = settings.languages
+    log = output.with_name(output.name + ".log")
     if source is not None:
         refuse_other_side(source, *languages)
-    log = output.with_name(output.name + ".log")
+        refuse_overwriting([source], [log, *(Path(f"{output}.{suffix}") for suffix in ("bpe", "tok", "txt"))])
     with tempfile.TemporaryDirectory(prefix="rela-translate-") as name:
         work = Path(name)
         folder = data
@@ -189,8 +190,13 @@ def refuse_other_dictionaries(checkpoint: Path, data: Path, state: Optional[Dict
         refuse_other_data((state.get("task_state") or {}).get(TASK_STATE), given, checkpoint, data)
     run, record = checkpoint.parent / "train.json", data / RECORD
     if run.is_file() and record.is_file():
-        trained, given = read_json(run).get("data", {}), load_record(data)["outputs"]
-        for name in given:
+        try:
+            trained = read_json(run)["data"]
+            ours = isinstance(trained, dict) and any(name.startswith("dict.") for name in trained)
+        except (InputError, TypeError, KeyError):
+            ours = False  # many a data set has a file of this name
+        given = load_record(data)["outputs"]
+        for name in given if ours else ():
             if name.startswith("dict.") and trained.get(name) != given[name]:
                 raise InputError(f"{checkpoint} was trained with another {name} than that of {data}; give its own data")
 

@@ -205,7 +205,7 @@ def _train_alone(
     }
     done = save_dir / "train.json"
     if done.is_file():
-        _refuse_different(save_dir, "was trained", read_json(done), wanted)
+        _refuse_different(save_dir, "was trained", _read_record(done), wanted)
         print(f"{save_dir}: already trained")
         return
     restore = _restore(save_dir, overrides)
@@ -256,12 +256,19 @@ def _refuse_full_disk(save_dir: Path) -> None:
         )
 
 
+def _read_record(path: Path) -> Dict[str, Any]:
+    record = read_json(path)
+    if not isinstance(record, dict):
+        raise InputError(f"{path}: not of this program; move it away, or use another folder")
+    return record
+
+
 def _refuse_foreign_run(save_dir: Path, wanted: Dict[str, Any]) -> None:
     """What an interrupted run left is gone on with only where it was started with the same settings."""
     started = save_dir / "train.started.json"
     begun = any(save_dir.glob("checkpoint*.pt"))
     if begun and started.is_file():
-        _refuse_different(save_dir, "holds a run begun", read_json(started), wanted)
+        _refuse_different(save_dir, "holds a run begun", _read_record(started), wanted)
     elif begun:
         raise InputError(f"{save_dir} holds checkpoints that `rela train` did not make; train elsewhere")
     write_json(started, wanted)
@@ -378,7 +385,7 @@ def _translate(experiment: Experiment) -> None:
     }
     output = experiment.run / "test"
     if record_path.is_file():
-        record = read_json(record_path)
+        record = _read_record(record_path)
         same = {key: record.get(key) for key in wanted} == wanted
         if same and record.get("outputs") == _checksums(_translations(experiment)):
             print(f"{output}.txt: already translated")
@@ -422,7 +429,7 @@ def _score(experiment: Experiment) -> None:
     refuse_changed(experiment.data, [f"raw/test.{lang}", f"text/test.{lang}"])
     record = experiment.run / "translate.json"
     _checksum_of_stage(record, "translate")
-    translated = read_json(record)
+    translated = _read_record(record)
     if translated.get("outputs") != _checksums(_translations(experiment)):
         raise InputError(
             f"{experiment.run}/test.bpe has changed since it was translated; run the stage translate again"
@@ -473,7 +480,7 @@ def _attention(experiment: Experiment) -> None:
         "sha256": _checksum_of_stage(checkpoint, "average"),
         "data": load_record(experiment.data)["outputs"],
     }
-    summary = read_json(output) if output.is_file() else {}
+    summary = _read_record(output) if output.is_file() else {}
     if {key: summary.get(key) for key in made_of} != made_of:
         summary = {**summarise(checkpoint, experiment.data, "test"), **made_of}
         write_json(output, summary)
@@ -519,8 +526,8 @@ def table(experiments: Sequence[Experiment]) -> str:
 
     signature = ""
     for experiment in experiments:
-        scores = read_json(experiment.run / "score.json")
-        summary = read_json(experiment.run / "attention.json")
+        scores = _read_record(experiment.run / "score.json")
+        summary = _read_record(experiment.run / "attention.json")
         signature = scores["signature"]
         add("", experiment.attention)
         add("sacreBLEU", f"{scores['bleu']:.2f}")

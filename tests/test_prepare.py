@@ -358,3 +358,13 @@ def test_lines_of_a_subset_come_along(quick, tmp_path):
     prepare(Corpus(files, subsets={"few": tmp_path / "test.few.lines"}), SETTINGS, tmp_path / "data", 1)
     assert (tmp_path / "data" / "raw" / "test.few.lines").read_text() == "3\n1\n"
     assert "raw/test.few.lines" in load_record(tmp_path / "data")["outputs"]
+
+
+@pytest.mark.parametrize("content", ["3\n13\n", "3\n-1\n", "3\n3\n", "3\n\n", "3\n\u0663\n", "3\nx\n", ""])
+def test_lines_of_a_subset_that_cannot_be(quick, tmp_path, content):
+    """-1 would be the last line, and nobody would see it."""
+    files = small(tmp_path / "raw")
+    (tmp_path / "test.few.lines").write_text(content)
+    with pytest.raises(InputError, match="test.few.lines(, line 2: .* is not a number of a test line|: no lines)"):
+        prepare(Corpus(files, subsets={"few": tmp_path / "test.few.lines"}), SETTINGS, tmp_path / "data", 1)
+    assert not (tmp_path / "data").exists()

@@ -28,6 +28,7 @@ from ..data.lines import (
     read_json,
     read_lines,
     read_parallel_blocks,
+    refuse_overwriting,
     sha256,
     write_json,
     write_whole,
@@ -323,7 +324,7 @@ def rank(
     settings = scorer.encode.settings
     refuse_swapped(source, target, settings)
     kept_files = tuple(output.with_name(f"{output.name}.{lang}") for lang in settings.languages)
-    _refuse_overwriting((source, target), (output, _partial(output), _record(output), *kept_files))
+    refuse_overwriting((source, target), (output, _partial(output), _record(output), *kept_files))
     if not scorer.has_nulls:
         print(
             f"warning: {scorer.label} always attends to something, so the null rate is 0 everywhere; only the "
@@ -383,13 +384,6 @@ def refuse_swapped(source: Path, target: Path, settings: Settings) -> None:
     refuse_other_side(target, settings.target_lang, settings.source_lang)
     if source.resolve() == target.resolve():
         raise InputError(f"{source} is given for both sides; give the source and its translation")
-
-
-def _refuse_overwriting(inputs: Iterable[Path], outputs: Iterable[Path]) -> None:
-    given = {Path(path).resolve() for path in inputs}
-    for path in outputs:
-        if path.resolve() in given:
-            raise InputError(f"--output: {path} would be written over, which is to be read; choose another name")
 
 
 def _inspect(source: PathLike, target: PathLike) -> Tuple[int, Tuple[str, str]]:

@@ -8,7 +8,7 @@ import zlib
 from contextlib import contextmanager
 from itertools import count, islice, zip_longest
 from pathlib import Path
-from typing import IO, Any, Iterator, List, NamedTuple, Tuple, Union
+from typing import IO, Any, Iterable, Iterator, List, NamedTuple, Tuple, Union
 
 from ..errors import InputError
 
@@ -141,6 +141,17 @@ def write_whole(path: PathLike, mode: str = "w") -> Iterator[IO[Any]]:
     finally:
         if partial.exists():
             partial.unlink()
+
+
+def refuse_overwriting(inputs: Iterable[PathLike], outputs: Iterable[PathLike]) -> None:
+    """
+    Raises:
+        InputError: something would be written over that is to be read.
+    """
+    given = {Path(path).resolve() for path in inputs}
+    for path in outputs:
+        if Path(path).resolve() in given:
+            raise InputError(f"--output: {path} would be written over, which is to be read; choose another name")
 
 
 def write_json(path: PathLike, value: Any) -> None:

@@ -3,6 +3,7 @@
 import gzip
 import os
 import platform
+import re
 import shutil
 import time
 import unicodedata
@@ -27,6 +28,7 @@ from .folders import work_folder
 from .lines import (
     LineBlock,
     PathLike,
+    count_lines,
     read_byte_lines,
     read_json,
     read_lines,
@@ -150,6 +152,8 @@ def prepare(
         if split not in corpus.files:
             raise InputError(f"no files for the {split} set; give --{split}")
     inputs = _input_checksums(corpus)
+    for path in corpus.subsets.values():
+        _check_subset(path, corpus.files["test"][0])
     done = _finished(output, settings, inputs)
     if done is not None:
         print(f"{output}: already prepared from the same files and settings")
@@ -629,6 +633,21 @@ def _input_checksums(corpus: Corpus) -> Dict[str, Dict[str, str]]:
                 raise InputError(f"{path}: no such file (the {split} set)")
         checksums[split] = {path.name: sha256(path) for path in files}
     return checksums
+
+
+def _check_subset(path: Path, test: Path) -> None:
+    """
+    Raises:
+        InputError: a line is no number of a line of the test set, or one that came before.
+    """
+    size = count_lines(test)
+    seen: Set[int] = set()
+    for number, line in enumerate(read_lines(path), 1):
+        if not re.fullmatch(r"[0-9]{1,9}", line) or int(line) >= size or int(line) in seen:
+            raise InputError(f"{path}, line {number}: {line!r} is not a number of a test line, 0 to {size - 1}, once")
+        seen.add(int(line))
+    if not seen:
+        raise InputError(f"{path}: no lines; remove it, or give numbers of test lines from 0")
 
 
 def _finished(output: Path, settings: Settings, inputs: Dict[str, Dict[str, str]]) -> Optional[Dict[str, Any]]:
