@@ -19,17 +19,12 @@ def test_kernels_against_float64():
     assert " passed" in result.stdout and "skipped" not in result.stdout
 
 
-def test_triton_is_imported_only_where_it_runs():
-    code = "import sys, torch, fairseq_rela, fairseq_rela.norms; from fairseq_rela.kernels import gpu\n"
-    code += "assert not gpu.available(torch.device('cpu')); assert 'triton' not in sys.modules"
-    result = run(sys.executable, "-W", "ignore", "-c", code, env={"TRITON_INTERPRET": "0"})
-    assert result.returncode == 0, result.stderr[-2000:]
-
-
 def test_why_not():
     assert "not float64" in gpu.unavailable(torch.device("cuda"), torch.float64)
     assert "larger than 256" in gpu.unavailable(torch.device("cuda"), head_dim=257)
-    assert "an NVIDIA GPU, and this is cpu" in gpu.unavailable(torch.device("cpu"))
+    if not torch.cuda.is_available():
+        assert "sees no NVIDIA GPU" in gpu.unavailable(torch.device("cuda"))
+    assert "an NVIDIA GPU, and this is a cpu" in gpu.unavailable(torch.device("cpu"))
 
 
 @pytest.mark.parametrize("version, reason", [(None, "not installed"), ("2.1.0", "too old"), ("3.7.1", None)])
@@ -39,6 +34,7 @@ def test_on_a_gpu_it_depends_on_triton(version, reason, monkeypatch):
         module.__version__ = version
     monkeypatch.setitem(sys.modules, "triton", module)  # None makes the import fail
     monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     gpu._missing.cache_clear()
     try:

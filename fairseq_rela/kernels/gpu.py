@@ -39,8 +39,10 @@ def available(device: torch.device, dtype: torch.dtype = torch.float32, head_dim
 def _missing(device: torch.device) -> Optional[str]:
     """What the machine lacks."""
     if not INTERPRETED:
-        if device.type != "cuda" or torch.version.cuda is None:
-            return f"they need an NVIDIA GPU, and this is {device.type}"
+        if device.type != "cuda":
+            return f"they need an NVIDIA GPU, and this is a {device.type}"
+        if torch.version.cuda is None or not torch.cuda.is_available():
+            return "this PyTorch sees no NVIDIA GPU"
         if torch.cuda.get_device_capability(device) < OLDEST_GPU:
             return f"{torch.cuda.get_device_name(device)} is older than Ampere"
     try:

@@ -124,7 +124,7 @@ LONG = 256  # from here on tiles no longer grow
 def default_tiles(kernel: str, dtype: torch.dtype, block_d: int, capability: Tuple[int, int], longest: int) -> Tiles:
     """The tiles of a kernel, one of :data:`KERNELS`: the largest found with next to no registers spilt.
 
-    Chosen by what the compiler reports for sm_80 and sm_90 with padding, a causal mask and dropout all on, and for
+    Chosen by what the compiler reports for sm_80 and sm_90 with padding, causal mask and dropout on or off, and for
     the shared memory of the smaller Ampere GPUs (99 KB); not by timings. A table and not ``triton.autotune``,
     which would choose other tiles, and with them another order of summation, from one run to the next, and would
     stop training for seconds at every new length.
@@ -134,10 +134,11 @@ def default_tiles(kernel: str, dtype: torch.dtype, block_d: int, capability: Tup
         longest: the larger of T and S in :func:`block_of`, at most :data:`LONG`.
     """
     if dtype == torch.float32:
-        rows, warps = (16 if block_d > 128 else 32), (4 if block_d <= 64 else 8)
-        return (
-            Tiles(16, 16, 1 if block_d <= 64 else 4, 2) if longest == 16 and rows > 16 else Tiles(rows, rows, warps, 2)
-        )
+        if block_d > 128:
+            return Tiles(16, 16, 8, 2)
+        if longest == 16:
+            return Tiles(16, 16, 1 if block_d <= 64 else 4, 2)
+        return Tiles(32, 32, 4 if block_d <= 64 else 8, 2)
     datacentre = capability[0] in (9, 10)  # Hopper and Blackwell: 227 KB of shared memory
     if longest <= 32:
         warps = longest // 16 if block_d <= 64 else 4
@@ -145,7 +146,7 @@ def default_tiles(kernel: str, dtype: torch.dtype, block_d: int, capability: Tup
     if block_d > 128:
         return Tiles(16, 32, 4, 2) if kernel == "grad_kv" and not datacentre else Tiles(32, 32, 8, 2)
     warps = 4 if block_d <= 64 else 8
-    if kernel == "grad_kv" and not datacentre:
+    if kernel != "context" and not datacentre:
         return Tiles(64, 32, warps, 2)
     if kernel == "context" and datacentre and block_d <= 64 and longest >= 256:
         return Tiles(128, 64, 8, 3)
