@@ -5,7 +5,7 @@ from conftest import SHARED, run_rela
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_rela.analysis.aer import Gold, count, read_links
+from fairseq_rela.analysis.aer import Gold, count, fits_better, read_links
 from fairseq_rela.errors import InputError
 
 LINKS = st.sets(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=8)
@@ -99,3 +99,38 @@ def test_published_rates(output, aer):
     assert result.stdout.startswith(f"AER {aer} ")
     # without options: a gold alignment that has no 0 anywhere is taken to count from 1
     assert run_rela("aer", *files).stdout.startswith(f"AER {aer} ")
+
+
+@settings(deadline=None, max_examples=50)
+@given(sentences=st.lists(st.sets(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=6), min_size=1, max_size=6))
+def test_a_file_that_fits_better_otherwise_is_told(sentences):
+    """B12: transposed, or counted from another number; against the rates of all four readings."""
+    readings = {
+        "swapped": [{(j, i) for i, j in links} for links in sentences],
+        "from 1 more": [{(i + 1, j + 1) for i, j in links} for links in sentences],
+        "from 1 less": [{(i - 1, j - 1) for i, j in links} for links in sentences],
+    }
+    if not any(sentences):
+        return
+    gold = [gold_of(links) for links in sentences]
+    assert fits_better(gold, sentences) is None
+    for what, hypothesis in readings.items():
+        given_rate, said = count(gold, hypothesis).aer, fits_better(gold, hypothesis)
+        # read as it is meant, the rate is 0
+        assert (said is not None) == (given_rate > 0.05), what
+        assert said is None or said.startswith("the AER would be 0.0 ")
+
+
+def test_the_command_warns_of_it(tmp_path, capsys):
+    from fairseq_rela import cli
+
+    (tmp_path / "gold").write_text("0-1 1-2 2-3\n0-2 1-0\n")
+    (tmp_path / "hyp").write_text("1-0 2-1 3-2\n2-0 0-1\n")
+    assert cli.main(["aer", str(tmp_path / "gold"), str(tmp_path / "hyp")]) == 0
+    output = capsys.readouterr()
+    assert (
+        "AER 100.0" in output.out
+        and "warning: the AER would be 0.0 with the two sides of one file swapped" in output.err
+    )
+    assert cli.main(["aer", str(tmp_path / "gold"), str(tmp_path / "hyp"), "--hypothesis-swapped"]) == 0
+    assert "warning" not in capsys.readouterr().err

@@ -188,6 +188,20 @@ def test_a_wrong_value_anywhere_is_an_error_in_one_line(group, name, tmp_path, m
     assert refused > 20
 
 
+@pytest.mark.parametrize("name", ["../../x", "a/b", "", ".", "a b", 3])
+def test_names_from_which_folders_are_made(name, monkeypatch):
+    """What a file calls its choices and subsets cannot lead out of the experiments' folder."""
+    spec = config.load_yaml("corpus", "wmt14_en_de")
+    subset = next(iter(spec["subsets"].values()))
+    monkeypatch.setattr(config, "load_yaml", lambda *_: {**copy.deepcopy(spec), "subsets": {name: subset}})
+    with pytest.raises(InputError, match="wmt14_en_de.yaml: subset .*: give a name of letters"):
+        config.load_task("wmt14_en_de")
+    choices = {"train": {"default": {}, name: {}}}
+    monkeypatch.setattr(config, "load_yaml", lambda *_: {**copy.deepcopy(spec), "choices": choices})
+    with pytest.raises(InputError, match="give a name of letters|choose one of"):
+        config.load_task("wmt14_en_de", (f"train={name}",))
+
+
 def test_a_misspelt_entry_is_refused(monkeypatch):
     spec = config.load_yaml("corpus", "synthetic")
     monkeypatch.setattr(config, "load_yaml", lambda *_: {**copy.deepcopy(spec), "expected_pair": {"test": 1}})

@@ -212,7 +212,8 @@ def test_translation_of_read_only_data(bare, data, trained, tmp_path, read_only)
     ]
     env = {key: bare[key] for key in ("HOME", "TMPDIR")}
     ok(run_as_user(*arguments, "--beam", 1, cwd=tmp_path / "here", env=env))
-    assert not list((tmp_path / "tmp").iterdir())
+    # Python's own multiprocessing, in fairseq's data loaders, leaves an empty folder where it is killed early
+    assert not [path for path in (tmp_path / "tmp").iterdir() if not path.name.startswith("pymp-")]
 
 
 def test_where_nothing_can_be_written_one_line_says_so(corpus, tmp_path, read_only):

@@ -41,7 +41,8 @@ MARKS = (
     *("<unk>", "<<unk>>", "<s>", "</s>", "<pad>", "</w>", "a<unk>", "madeupword0000", "#fairseq:overwrite"),
     *("H-0\t", "T-1", "\t", "\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\ufeff", "\x00", "\x7f"),
     *("\xa0", "\u3000", " ", "  ", "\u202e", "\u0301", "\ue000", "\ue001", "\U0010ffff", "\ufffe", "0-0", "-", "--"),
-    *("...", "\u200b", "##AT##-##AT##", "#version: 0.2", "DOTMULTI", "THISISPROTECTED000", "%s", "{}", "\\n", "\\1"),
+    *("...", "\u200b", "##AT##-##AT##", "#version: 0.2", "DOTMULTI", "THISISPROTECTED000", "b<pad>", "c</s>"),
+    *("%s", "{}", "\\n", "\\1"),
     *("$1", "'", '"', "’", "Σ", "ς", "İ", "ß", "中", "😀"),
 )
 CHARACTERS = st.characters(blacklist_categories=("Cs",), blacklist_characters="\n")  # all Unicode but surrogates, LF
@@ -103,6 +104,7 @@ def test_a_line_stays_a_line_until_the_model_and_back(segmenters, line, language
         tokens = Preprocessor(language, tokeniser)(line)
         # cleaned once, it is clean
         assert tokens == " ".join(tokens.split()) and len(tokens.splitlines()) <= 1
+        assert not any(symbol in tokens for symbol in ("<s>", "<pad>", "</s>", "<unk>", "@@"))
         for segmenter in segmenters:
             pieces = segmenter.process_line(tokens)
             assert bpe.undo(pieces) == tokens
@@ -194,7 +196,8 @@ def test_prepare_shifts_no_line(train, test, tokeniser, truecase):
                 dictionary = Dictionary.load(str(data / f"dict.{lang}.txt"))
                 dataset = data_utils.load_indexed_dataset(str(data / f"{split}.en-de.{lang}"), dictionary, "mmap")
                 assert len(dataset) == len(side)
-                if split == "train":  # all of its pieces are known
+                if split == "train":  # all of its pieces are known, and only the end of a sentence is special
+                    assert all(min(ids[:-1].tolist()) >= dictionary.nspecial for ids in dataset)
                     assert [dictionary.string(ids) for ids in dataset] == pieces
 
 

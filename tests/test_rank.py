@@ -260,6 +260,7 @@ def test_wrong_input_is_refused_in_one_line(checkpoint, data, files, tmp_path):
     short.write_bytes(b"".join(files[1].read_bytes().splitlines(keepends=True)[:-1]))
     latin.write_bytes(files[1].read_bytes().replace(b"\n", b"\xe9\n", 1))
     empty.touch()
+    (tmp_path / "empty too").touch()
     same = tmp_path / "out.xb"
     same.write_bytes(files[1].read_bytes())
     output = tmp_path / "out"
@@ -267,7 +268,8 @@ def test_wrong_input_is_refused_in_one_line(checkpoint, data, files, tmp_path):
         ((checkpoint, data, files[0], short), {}, "must be of equal length"),
         ((checkpoint, data, files[0], latin), {}, "line 1: not UTF-8"),
         ((checkpoint, data, files[0], tmp_path / "none"), {}, "cannot be read"),
-        ((checkpoint, data, empty, empty), {}, "no lines to rank"),
+        ((checkpoint, data, empty, tmp_path / "empty too"), {}, "no lines to rank"),
+        ((checkpoint, data, empty, empty), {}, "empty is given for both sides; give the source and its translation"),
         ((checkpoint, data, files[0], same), {}, "written over"),
         ((tmp_path / "none.pt", data, *files), {}, "no such checkpoint"),
         ((checkpoint, tmp_path, *files), {}, "not a data folder"),
@@ -282,7 +284,7 @@ def test_wrong_input_is_refused_in_one_line(checkpoint, data, files, tmp_path):
             rank.rank(*arguments, output, **{**CPU, **options})
         assert "\n" not in str(error.value)
     assert same.read_bytes() == files[1].read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "latin", "out.xb", "short"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "empty too", "latin", "out.xb", "short"]
 
 
 def test_softmax_is_warned_about(checkpoint, data, files, tmp_path, scorer, monkeypatch, capsys, small_blocks):

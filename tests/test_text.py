@@ -267,6 +267,8 @@ def test_unknown_languages_are_treated_as_english():
 def test_text_that_is_tokenised_already():
     assert Preprocessor("de", "none")(" a  b. <unk> c@@ ") == "a b. &lt;unk&gt; c@ @"
     assert Detokeniser("de", "none")("a b. &lt;x") == "a b. &lt;x"
+    # BPE can make a piece of the end of a word, and fairseq's dictionary would take it for padding
+    assert Preprocessor("de", "none")("<s>a</s> b<pad> <<unk>>") == "&lt;s&gt;a&lt;/s&gt; b&lt;pad&gt; <&lt;unk&gt;>"
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,11 @@ def places(corpus, data, trained, tmp_path_factory):
     words = [f"{a} ||| {b}".replace(".", " .") for a, b in sides][:-1]
     (folder / "sentences").write_text("\n".join(words) + "\n")
     (folder / "empty").write_text("")
+    (folder / "note.txt").write_text("damok\n")
+    for name, content in (("listed-run", [1, 2]), ("foreign-run", {"data": "thesis"})):
+        (folder / name).mkdir()
+        (folder / name / "train.json").write_text(json.dumps(content))
+    shutil.copy(trained / "checkpoint_last.pt", folder / "listed-run" / "model.pt")
     (folder / "thesis").mkdir()
     (folder / "thesis" / "main.tex").write_text("x")
     return {
@@ -100,6 +105,9 @@ RELA = [
     (TRANSLATE + " --input {F}/nothere", "nothere: cannot be read (No such file or directory)"),
     (TRANSLATE + " --input {F}/empty", "empty: no lines to translate"),
     (TRANSLATE + " --input {F}/latin1", "latin1, line 8: not UTF-8"),
+    (TRANSLATE.replace("{O}/out", "{F}/note") + " --input {F}/note.txt", "note.txt would be written over, which is"),
+    (SCORE + " --output {raw}/test.xb", "test.xb would be written over, which is to be read; choose another name"),
+    ("attention {last} --data {data} --output {last}", "would be written over, which is to be read"),
     (TRANSLATE + " --subset dev", "dev.xa-xb.xa.idx: cannot be read"),
     ("attention {last} --data {data} --subset dev", "no subset 'dev'"),
     ("attention {last} --data {F}/nowhere", "nowhere: no such folder of binarised data"),
@@ -172,6 +180,9 @@ RELA = [
     (TRANSLATE.replace("{data}", "{F}/listed"), "prepare.json: not a record of `rela prepare`"),
     (TRAIN.replace("{data}", "{F}/unlisted"), "prepare.json: not a record of `rela prepare`"),
     (TRAIN.replace("{O}/run", "{run}"), "holds checkpoints that `rela train` did not make; train elsewhere"),
+    (TRAIN.replace("{O}/run", "{F}/listed-run"), "train.json: not of this program; move it away"),
+    (TRAIN.replace("{O}/run", "{F}/foreign-run"), "was trained with other task"),
+    (RANK.replace("{last}", "{F}/listed-run/model.pt").replace("{data}", "{F}/other"), "with another dict.xa.txt"),
     (TRAIN.replace("{O}/run", "/"), "not a name that something can be trained under"),
 ]
 

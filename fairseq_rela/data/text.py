@@ -30,10 +30,8 @@ _SPACES = re.compile(r"\s+")
 _DOUBLED_AT = re.compile(r"@(?=@)")
 
 TOKENISERS = ("moses", "none")
-# what fairseq's dictionaries reserve, and Moses' escape of the same
-_SPECIAL_SYMBOLS = {
-    symbol: symbol.replace("<", "&lt;").replace(">", "&gt;") for symbol in ("<s>", "<pad>", "</s>", "<unk>")
-}
+# What fairseq's dictionaries reserve; also within a word, of which BPE may make a piece of its own.
+_SPECIAL_SYMBOL = re.compile(r"<(s|pad|/s|unk)>")
 
 # As Unicode and Perl define them; sacremoses' own lists are older and leave out Chinese and other scripts.
 _ALPHA = r"\p{Alphabetic}"
@@ -118,7 +116,7 @@ class Preprocessor:
         if self.tokeniser == "none" or self._cut is not None:
             line = clean_characters(line)
             tokens = line if self._cut is None else " ".join(self._cut(line))
-            return " ".join(_SPECIAL_SYMBOLS.get(token, token) for token in tokens.split())
+            return _SPECIAL_SYMBOL.sub(r"&lt;\1&gt;", " ".join(tokens.split()))  # escaped as Moses does
         # Perl's rules see the line end
         line = self._normaliser.normalize(_BREAKS.sub(" ", line) + "\n")
         line = self._between(line)
