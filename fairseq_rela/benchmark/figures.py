@@ -1,5 +1,6 @@
 """Figures of a benchmark; the only module of the package that needs matplotlib."""
 
+import logging
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -26,6 +27,7 @@ def draw(result: Dict[str, Any], folder: Path) -> List[Path]:
         import matplotlib
     except ImportError as error:
         raise InputError("figures need matplotlib: pip install matplotlib, or give --no-figures") from error
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it tells of each font where others log all
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
