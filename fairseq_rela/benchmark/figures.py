@@ -59,6 +59,14 @@ def _line(axes: Any, name: str, points: List[Any], spread: bool = True) -> None:
         axes.fill_between(x, [p[1]["q1"] for p in points], [p[1]["q3"] for p in points], color=colour, alpha=0.15, lw=0)
 
 
+def _plain_ticks(axes: Any, lengths: List[int]) -> None:
+    """Numbers as people write them, not powers of ten."""
+    axes.set_xticks(lengths, [str(length) for length in lengths])
+    axes.set_xticks([], minor=True)
+    for which in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        which("{x:g}")
+
+
 def _bare(result: Dict[str, Any]) -> List[Dict[str, Any]]:
     cells = [c for c in result["core"] if not (c["causal"] or c["padded"] or c["dropout"])]
     return cells or result["core"]
@@ -73,6 +81,7 @@ def _core(result: Dict[str, Any], axes: Any) -> None:
     for name, points in series.items():
         _line(axes, name, points)
     axes.set(xscale="log", yscale="log", xlabel="length", ylabel="time over softmax's")
+    _plain_ticks(axes, sorted({x for points in series.values() for x, _ in points}))
     axes.set_title("Attention core, forward and backward")
     axes.legend(frameon=False)
 
@@ -85,6 +94,7 @@ def _memory(result: Dict[str, Any], axes: Any) -> None:
     for name, points in series.items():
         axes.plot(*zip(*points), marker="o", ms=4, color=_COLOURS.get(name), label=_LABELS.get(name, name))
     axes.set(xscale="log", yscale="log", xlabel="length", ylabel="kept for the gradient, KiB a token")
+    _plain_ticks(axes, sorted({x for points in series.values() for x, _ in points}))
     axes.set_title("Memory of the attention core")
     axes.legend(frameon=False)
 
@@ -120,5 +130,6 @@ def _flops(result: Dict[str, Any], axes: Any) -> None:
     for name in ("softmax", "rela_g"):
         axes.plot(lengths, [row[name] for row in result["flops"]], color=_COLOURS[name], label=_LABELS[name])
     axes.set(xscale="log", yscale="log", xlabel="length", ylabel="operations")
+    axes.set_xticks(lengths, [str(length) for length in lengths])
     axes.set_title("Weights and norm of a sublayer (the paper's Table 4)")
     axes.legend(frameon=False)
