@@ -39,6 +39,12 @@ def register() -> None:
     compat.warn_about(compat.probe_fairseq())
 
 
-# The command `rela` starts in a blink and calls register() where it needs fairseq, whose import takes seconds.
-if Path(sys.argv[0] if getattr(sys, "argv", None) else "").stem != "rela":
+def _is_command() -> bool:
+    """Whether this is ``rela``, or ``python -m fairseq_rela.cli`` (from Python 3.10 on, which tells)."""
+    name = sys.argv[0] if getattr(sys, "argv", None) else ""
+    return Path(name).stem == "rela" or (name == "-m" and "fairseq_rela.cli" in getattr(sys, "orig_argv", ()))
+
+
+# The command starts in a blink and calls register() where it needs fairseq, whose import takes seconds.
+if not _is_command():
     register()

@@ -567,9 +567,14 @@ def _add_bench(verbs) -> None:
 
 
 def _bench(options: argparse.Namespace) -> None:
+    import logging
+    import warnings
+
     from .commands import load_plugin
 
     load_plugin()
+    logging.getLogger("fairseq_rela.attention").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message=".*mismatched key_padding_mask")  # fairseq's own, at each softmax
     from .benchmark.figures import draw
     from .benchmark.run import make_plan, run, text
 

@@ -1,9 +1,10 @@
 """The command line: quick to answer, one line and exit code 2 where something is wrong."""
 
+import sys
 import time
 
 import pytest
-from conftest import run_rela
+from conftest import run, run_rela
 
 from fairseq_rela import cli
 
@@ -14,14 +15,24 @@ def test_help_is_quick_and_imports_nothing_heavy():
         "from fairseq_rela.cli import main\n"
         "try: main()\nexcept SystemExit: pass\n"
         "heavy = {'torch', 'fairseq', 'numpy', 'sacrebleu', 'sacremoses', 'hydra', 'requests', 'jieba', 'yaml'}\n"
+        "heavy |= {'matplotlib', 'triton', 'entmax', 'tqdm', 'omegaconf', 'subword_nmt'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
-    from conftest import run, sys
-
     start = time.monotonic()
     result = run(sys.executable, "-c", code)
     assert result.stderr.strip() == "[]" and "prepare" in result.stdout
     assert time.monotonic() - start < 5  # half a second on a machine that does nothing else
+
+
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="Python tells what -m runs from 3.10 on")
+def test_as_a_module_it_imports_nothing_heavy_either():
+    result = run(sys.executable, "-X", "importtime", "-m", "fairseq_rela.cli", "--help")
+    imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
+    assert result.returncode == 0 and "prepare" in result.stdout
+    assert "argparse" in imported and not imported & {"torch", "fairseq", "numpy", "fairseq_rela.compat"}
+    # with anything else fairseq knows the plugin once it is imported
+    code = "import fairseq_rela; from fairseq.models import MODEL_REGISTRY; print('transformer_rela' in MODEL_REGISTRY)"
+    assert run(sys.executable, "-W", "ignore", "-c", code, "fairseq_rela.cli").stdout.strip() == "True"
 
 
 def test_without_a_verb_it_helps(capsys):

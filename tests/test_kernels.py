@@ -91,6 +91,25 @@ def test_what_is_kept_for_the_gradient_is_the_input_and_a_number_a_row():
     assert kept(plain) > 3 * z.numel()
 
 
+def test_the_norms_backward_pass_under_autocast_stays_in_float32():
+    z, weight, gate = inputs((6, 8), dtype=torch.float32)
+    output = rms_norm(z, weight, gate, EPS)
+    want = torch.autograd.grad(output, (z, weight, gate), torch.ones_like(output), retain_graph=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = torch.autograd.grad(output, (z, weight, gate), torch.ones_like(output))
+    assert all(torch.equal(a, b) for a, b in zip(got, want))
+
+
+def test_sums_over_many_rows_are_as_exact_as_torchs():
+    arguments = inputs((30_000, 8), dtype=torch.float32)
+    exact = [x.detach().double().requires_grad_() for x in arguments]
+    _, ours = gradients(rms_norm, arguments)
+    cotangent = torch.randn(30_000, 8, generator=torch.Generator().manual_seed(1))
+    theirs = torch.autograd.grad(plain(*exact), exact, cotangent.double())
+    for a, b in zip(ours[1:], theirs[1:]):
+        assert (a - b).abs().max() <= 1e-5 * b.abs().max()
+
+
 def test_it_is_differentiated_once_only():
     z, weight, gate = inputs((2, 4))
     (grad,) = torch.autograd.grad(rms_norm(z, weight, gate, EPS).sum(), z, create_graph=True)

@@ -17,8 +17,8 @@ def interleave(
     """Time candidates in turn, so that whatever else the machine does meets all of them.
 
     Each is run once before. A round runs all of them once, each round beginning with the next one. A
-    candidate of which the least number of rounds alone would take longer than the budget is left out; the first
-    one, the baseline, never is.
+    candidate of which the least number of rounds alone would take longer than the budget is left out, unless it is
+    less than twice as slow as the first one, the baseline.
 
     Args:
         candidates: what to run, by name.
@@ -31,12 +31,14 @@ def interleave(
         seconds of each round by name, and the reasons for those left out.
     """
     least, most = rounds
-    skipped, names = {}, []
+    skipped, names, limit = {}, [], float("inf")
     for name in candidates:
         seconds = _seconds(candidates[name], synchronise, clock)
-        if names and seconds * least > budget:  # a first run may have made tables and compiled
+        if seconds > limit:  # a first run may have made tables and compiled
             seconds = _seconds(candidates[name], synchronise, clock)
-        if names and seconds * least > budget:
+        if not names:
+            limit = max(budget / least, 2 * seconds)
+        if seconds > limit:
             skipped[name] = f"a run takes {seconds:.1f} s, {least} of them more than the {budget:.0f} s there are"
         else:
             names.append(name)

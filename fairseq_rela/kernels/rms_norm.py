@@ -65,25 +65,38 @@ class _RMSNorm(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
-        z, weight, gate, rms = ctx.saved_tensors
-        normed = z / rms
-        if gate is None:
-            grad_normed = grad * weight
-            grad_weight = _sum_of_rows(grad * normed)
-            mean = (grad_normed * normed).mean(dim=-1, keepdim=True)
-            return grad_normed.sub_(normed.mul_(mean)).div_(rms), grad_weight, None, None
+        saved = ctx.saved_tensors
+        # a backward pass may run under autocast, which would put the products in half precision
+        with torch.autocast(grad.device.type, enabled=False):
+            return (*_gradients(grad, *saved), None)
+
+
+def _gradients(
+    grad: Tensor, z: Tensor, weight: Tensor, gate: Optional[Tensor], rms: Tensor
+) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
+    """Of z, weight and gate."""
+    size = z.size(-1)
+    shape, z, rms, grad = z.shape, z.reshape(-1, size), rms.reshape(-1, 1), grad.reshape(-1, size)
+    normed = z / rms
+    if gate is None:
+        product = grad * normed
+        grad_z = grad * weight
+    else:
         sigmoid = (z * gate).sigmoid_()
-        through = grad * sigmoid
-        product = through * normed
-        grad_weight = _sum_of_rows(product)
-        product.mul_(weight)
-        mean = product.mean(dim=-1, keepdim=True)
-        of_gate = product.mul_(sigmoid.neg_().add_(1.0))
-        grad_gate = _sum_of_rows(of_gate * z)
-        grad_z = through.mul_(weight).sub_(normed.mul_(mean)).div_(rms).addcmul_(of_gate, gate)
-        return grad_z, grad_weight, grad_gate, None
+        grad_z = grad * sigmoid
+        product = grad_z * normed
+        grad_z.mul_(weight)
+    # sums as products of a matrix and a vector: they read once and write next to nothing
+    grad_weight = _sum_of_rows(product)
+    grad_z.addcmul_(normed, torch.mv(product, weight).div_(size).unsqueeze(1), value=-1).div_(rms)
+    if gate is None:
+        return grad_z.view(shape), grad_weight, None
+    of_gate = product.addcmul_(product, sigmoid, value=-1)
+    grad_z.addcmul_(of_gate, weight * gate)
+    grad_gate = _sum_of_rows(torch.mul(of_gate, z, out=sigmoid)).mul_(weight)
+    return grad_z.view(shape), grad_weight, grad_gate
 
 
 def _sum_of_rows(x: Tensor) -> Tensor:
-    """Over all dimensions but the last."""
-    return x.reshape(-1, x.size(-1)).sum(dim=0)
+    """Of a matrix."""
+    return torch.mv(x.t(), x.new_ones(x.size(0)))
