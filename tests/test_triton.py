@@ -14,7 +14,7 @@ def test_kernels_against_float64():
     # interpreters before 3.7 do not work with the newest numpy
     pytest.importorskip("triton", minversion="3.7", reason="Triton 3.7 is not installed: pip install triton==3.7.1")
     checks = ROOT / "tests" / "triton_checks.py"
-    command = (sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "-n0", checks)
+    command = (sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", checks)
     result = run(*command, cwd=ROOT, env={"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"})
     assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
     assert " passed" in result.stdout and "skipped" not in result.stdout
