@@ -36,6 +36,16 @@ HEADS = 8
 # sentences, T, S: what a batch of translation has, and long texts
 SHORT = [(64, 37, 50), (32, 128, 128), (3, 1, 40), (9, 16, 16), (16, 32, 30)]
 LONG = [(2, 1000, 1024), (1, 2048, 2048)]
+# queries, keys, warps and stages to try: each takes seconds to compile, twelve times over
+TILES = {
+    torch.bfloat16: [
+        (*size, warps, stages)
+        for size in ((32, 32), (64, 32), (64, 64), (128, 64))
+        for warps in (4, 8)
+        for stages in (2, 3)
+    ],
+    torch.float32: [(16, 16, 2, 2), (32, 32, 4, 2), (32, 32, 4, 3), (64, 32, 8, 2)],
+}
 TIMED = [(256, 16), (128, 32), (64, 64), (32, 128), (8, 512), (2, 2048), (1, 8192)]
 
 
@@ -282,7 +292,7 @@ def show_tiles(device):
 
     default = triton_attention.default_tiles
     print("\nmilliseconds of the default tiles, and of the fastest (queries, keys, warps, stages)")
-    for dtype, dropout, (bsz, length) in itertools.product((torch.bfloat16, torch.float32), (0.0, 0.1), TIMED[1:6]):
+    for dtype, dropout, (bsz, length) in itertools.product(TILES, (0.0, 0.1), TIMED[1:6]):
         (q, k, v), grad, _ = attention_inputs(device, dtype, 64, bsz, length, length, ())
         options = 0.125, HEADS, False, round(dropout * 65536), 1
         for kernel in KERNELS:
@@ -292,8 +302,7 @@ def show_tiles(device):
             if kernel == "context":
                 outputs = (torch.empty_like(grad),)
             times = {}
-            sizes = (16, 32, 64, 128) if dtype != torch.float32 else (16, 32)
-            for tiles in itertools.product(sizes, sizes[:3], (2, 4, 8), (2, 3)):
+            for tiles in TILES[dtype]:
                 triton_attention.default_tiles = lambda *_, tiles=tiles: Tiles(*tiles)
                 try:
                     times[tiles] = time_of(lambda: _launch(function, kernel, operands, None, outputs, options), 5)  # noqa: B023

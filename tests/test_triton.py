@@ -11,9 +11,10 @@ from fairseq_rela.kernels import gpu
 
 def test_kernels_against_float64():
     """In a process of its own: Triton reads TRITON_INTERPRET when a kernel is defined."""
-    pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
+    # interpreters before 3.7 do not work with the newest numpy
+    pytest.importorskip("triton", minversion="3.7", reason="Triton 3.7 is not installed: pip install triton==3.7.1")
     checks = ROOT / "tests" / "triton_checks.py"
-    command = (sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "-n0", checks)
+    command = (sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", checks)
     result = run(*command, cwd=ROOT, env={"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"})
     assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
     assert " passed" in result.stdout and "skipped" not in result.stdout
@@ -27,7 +28,7 @@ def test_why_not():
     assert "an NVIDIA GPU, and this is a cpu" in gpu.unavailable(torch.device("cpu"))
 
 
-@pytest.mark.parametrize("version, reason", [(None, "not installed"), ("2.1.0", "too old"), ("3.7.1", None)])
+@pytest.mark.parametrize("version, reason", [(None, "not installed"), ("2.1.0", "older than 3.5"), ("3.10.1", None)])
 def test_on_a_gpu_it_depends_on_triton(version, reason, monkeypatch):
     module = None if version is None else type(sys)("triton")
     if module is not None:

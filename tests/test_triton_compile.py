@@ -13,7 +13,7 @@ import torch
 
 if os.environ.get("TRITON_INTERPRET") == "1":
     pytest.skip("TRITON_INTERPRET=1: nothing is compiled", allow_module_level=True)
-triton = pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
+triton = pytest.importorskip("triton", minversion="3.5", reason="Triton is not installed: pip install triton==3.7.1")
 
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402

@@ -11,7 +11,7 @@ import torch
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 LARGEST_HEAD = 256
-OLDEST_TRITON = 3
+OLDEST_TRITON = (3, 5)  # that of torch 2.9; the kernels were compiled with 3.5.1 and 3.7.1
 OLDEST_GPU = (8, 0)  # Ampere: bfloat16 products, and a maximum that lets NaN through
 
 
@@ -49,8 +49,10 @@ def _missing(device: torch.device) -> Optional[str]:
         import triton
     except ImportError:
         return "Triton is not installed: pip install triton"
-    if int(triton.__version__.split(".")[0]) < OLDEST_TRITON:
-        return f"Triton {triton.__version__} is too old: pip install 'triton>={OLDEST_TRITON}'"
+    if tuple(int(part) for part in triton.__version__.split(".")[:2]) < OLDEST_TRITON:
+        return (
+            f"Triton {triton.__version__} is older than {'.'.join(map(str, OLDEST_TRITON))}; that of torch 2.9 is not"
+        )
     return None
 
 
