@@ -61,7 +61,7 @@ PACKED = {
     "tar.bz2": tar_of(MEMBERS, "bz2"),
     "tar.xz": tar_of(MEMBERS, "xz"),
     "zip": zip_of(MEMBERS),
-    "gz": gzip.compress(NOISE),
+    "gz": gzip.compress(NOISE, mtime=0),
     "bz2": bz2.compress(NOISE),
     "xz": lzma.compress(NOISE),
 }
@@ -101,12 +101,18 @@ def test_a_star_does_not_cross_folders(tmp_path):
 
 def test_gzipped_members_of_a_gzipped_tar(tmp_path):
     """As the Giga corpus, which is called .tar."""
-    path = put(tmp_path, tar_of({"./giga.fr.gz": gzip.compress(NOISE), "giga.en.gz": gzip.compress(LF)}), "giga.tar")
+    path = put(
+        tmp_path,
+        tar_of({"./giga.fr.gz": gzip.compress(NOISE, mtime=0), "giga.en.gz": gzip.compress(LF, mtime=0)}),
+        "giga.tar",
+    )
     assert kind(path) == "tar.gz"
     assert content_of(path, ["giga.fr.gz", "giga.en.gz"]) == {"giga.fr.gz": NOISE, "giga.en.gz": LF}
 
 
-@pytest.mark.parametrize("content", [LF, gzip.compress(LF), gzip.compress(b"one\n") + gzip.compress(b"two\n")])
+@pytest.mark.parametrize(
+    "content", [LF, gzip.compress(LF, mtime=0), gzip.compress(b"one\n", mtime=0) + gzip.compress(b"two\n", mtime=0)]
+)
 def test_a_single_file_is_its_own_member(tmp_path, content):
     path = put(tmp_path, content, "corpus.gz")
     assert content_of(path, ["anything"]) == {"corpus.gz": LF}
@@ -115,7 +121,7 @@ def test_a_single_file_is_its_own_member(tmp_path, content):
 
 def test_a_tar_of_two_gzip_members_is_read_to_its_end(tmp_path):
     tar = tar_of(MEMBERS, "")
-    path = put(tmp_path, gzip.compress(tar[:1536]) + gzip.compress(tar[1536:]))
+    path = put(tmp_path, gzip.compress(tar[:1536], mtime=0) + gzip.compress(tar[1536:], mtime=0))
     assert content_of(path, ["training/*"])["training/corpus.en"] == NOISE
 
 
@@ -182,7 +188,7 @@ def test_garbage_behind_gzip_is_noticed(tmp_path, packed):
         b"\n \t<HTML lang=en>",
         b"\xef\xbb\xbf<!doctype  html>",
         b'<?xml version="1.0"?>\n<!-- x -->\n<!DOCTYPE html PUBLIC>',
-        gzip.compress(PAGE),
+        gzip.compress(PAGE, mtime=0),
     ],
 )
 def test_a_web_page_is_refused(tmp_path, page):
@@ -260,7 +266,9 @@ def test_an_encrypted_zip_is_refused(tmp_path):
     assert "member secret is encrypted" in refused(content_of, path, ["secret"])
 
 
-@pytest.mark.parametrize("inner", [gzip.compress(NOISE)[:-9], gzip.compress(NOISE) + b"junk", b"no gzip at all"])
+@pytest.mark.parametrize(
+    "inner", [gzip.compress(NOISE, mtime=0)[:-9], gzip.compress(NOISE, mtime=0) + b"junk", b"no gzip at all"]
+)
 def test_a_damaged_gzipped_member_is_named_when_read(tmp_path, inner):
     path = put(tmp_path, tar_of({"x/giga.en.gz": inner}))
     verify(path)  # the tar itself is whole
