@@ -4,7 +4,6 @@ fairseq 0.12.2, its main branch and the forks for newer Pythons carry version st
 apart, so behaviour is probed (``TRAPS.md`` section 0 of the project's notes lists what differs).
 """
 
-import argparse
 import functools
 import logging
 from pathlib import Path
@@ -91,17 +90,17 @@ def probe_fairseq() -> FairseqBehaviour:
 def load_checkpoints_as_data() -> None:
     """Make fairseq load checkpoints as data only: a pickle that would run code is refused.
 
-    From torch 2.6 that is the default, and only the ``argparse.Namespace`` that fairseq's checkpoints may hold
-    needs leave; it holds data and runs nothing. Before, the file is looked through first.
+    From torch 2.6 that is the default, and only what fairseq's checkpoints may hold beside tensors needs leave:
+    it holds data and runs nothing. Before, the file is looked through first.
     """
     import torch
     from fairseq import checkpoint_utils
 
-    if tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 6):
-        torch.serialization.add_safe_globals([argparse.Namespace])
-        return
-
     from . import checkpoints
+
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 6):
+        checkpoints.allow_data_classes()
+        return
 
     load = checkpoint_utils.load_checkpoint_to_cpu
 

@@ -82,10 +82,7 @@ def verbs(corpus, data, trained, folder):
         "rank": (["rank", last, *text, "--data", data, "--output", out, "--device", "cpu"], out),
         "damage": (["rank", last, *text, "--data", data, "--output", out, "--damage"], out),
         "reproduce prepare": ([*chain, "prepare", *chosen], folder / "synthetic" / "data"),
-        **{
-            f"reproduce {stage}": ([*chain, stage, *chosen], run_dir)
-            for stage in ("average", "translate", "score", "attention")
-        },
+        **{f"reproduce {stage}": ([*chain, stage, *chosen], run_dir) for stage in STAGES[-4:]},
     }
 
 
