@@ -1,13 +1,16 @@
 """Checkpoints: loaded as data only, chosen by the update numbers inside them, averaged in float32."""
 
+import _compat_pickle
 import argparse
 import pickle
 import re
-from contextlib import nullcontext
+from collections import defaultdict
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
+from omegaconf import AnyNode, BooleanNode, DictConfig, FloatNode, IntegerNode, ListConfig, OmegaConf, StringNode
+from omegaconf.base import ContainerMetadata, Metadata
 
 from .errors import InputError
 
@@ -39,6 +42,8 @@ def load(path: Path) -> Dict[str, Any]:
         raise InputError(f"{path}: not a checkpoint, or a torn one; use another") from error
     except Exception as error:  # torch's unpickler reads any bytes as instructions, and stumbles over them in any way
         raise InputError(f"{path}: not a checkpoint, or a torn one; use another") from error
+    if isinstance(state, dict) and OmegaConf.is_config(state.get("cfg")):
+        state["cfg"] = OmegaConf.to_container(state["cfg"], enum_to_str=True)  # of fairseq before 0.12
     if not isinstance(state, dict) or not _is_checkpoint(state):
         raise InputError(f"{path}: not a checkpoint of fairseq, which holds a model and how it was trained")
     return state
@@ -61,12 +66,29 @@ def _is_checkpoint(state: Dict[str, Any]) -> bool:
     )
 
 
+# What checkpoints of fairseq hold beside tensors, by the name in the file: arguments, and of versions before 0.12 the
+# configuration as an object of omegaconf. All of them hold data, and run nothing when they are made or filled.
+DATA_CLASSES: Dict[str, Any] = {
+    f"{cls.__module__}.{cls.__qualname__}": cls
+    for cls in (
+        *(argparse.Namespace, DictConfig, ListConfig, ContainerMetadata, Metadata, defaultdict),
+        *(AnyNode, StringNode, IntegerNode, FloatNode, BooleanNode),
+        *(dict, list, tuple, str, int, float, bool),
+    )
+}
+DATA_CLASSES["typing.Any"] = Any
+
+
+def allow_data_classes() -> None:
+    """From torch 2.6 on, which loads nothing but tensors by itself; also in fairseq's own commands."""
+    torch.serialization.add_safe_globals([(cls, name) for name, cls in DATA_CLASSES.items()])
+
+
 def _load_data_only(path: Path) -> Any:
     if hasattr(torch.serialization, "safe_globals"):
-        # the context takes its names away again at the end, also one that fairseq's own loading goes on needing
-        known = argparse.Namespace in torch.serialization.get_safe_globals()
-        with nullcontext() if known else torch.serialization.safe_globals([argparse.Namespace]):
-            return torch.load(path, map_location="cpu", weights_only=True)
+        # a context would take the names away again at its end, also those that fairseq's own loading goes on needing
+        allow_data_classes()
+        return torch.load(path, map_location="cpu", weights_only=True)
     return torch.load(path, map_location="cpu", pickle_module=_DataOnlyPickle)
 
 
@@ -77,11 +99,16 @@ class _DataOnlyPickle:
 
     class Unpickler(pickle.Unpickler):
         _ALLOWED = re.compile(
-            r"collections\.OrderedDict|argparse\.Namespace|torch\.(Size|device|dtype|\w+Storage)"
+            r"collections\.OrderedDict|torch\.(Size|device|dtype|\w+Storage)"
             r"|torch\._utils\._rebuild_(tensor_v2|parameter)|torch\.storage\._?\w+Storage"
         )
 
         def find_class(self, module: str, name: str) -> Any:
+            # torch writes the names that Python 2 had
+            module, name = _compat_pickle.NAME_MAPPING.get((module, name), (module, name))
+            module = _compat_pickle.IMPORT_MAPPING.get(module, module)
+            if f"{module}.{name}" in DATA_CLASSES:
+                return DATA_CLASSES[f"{module}.{name}"]
             if not self._ALLOWED.fullmatch(f"{module}.{name}"):
                 raise pickle.UnpicklingError(f"Unsupported global: {module}.{name}")
             return super().find_class(module, name)

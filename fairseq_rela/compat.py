@@ -4,7 +4,6 @@ fairseq 0.12.2, its main branch and the forks for newer Pythons carry version st
 apart, so behaviour is probed (``TRAPS.md`` section 0 of the project's notes lists what differs).
 """
 
-import argparse
 import functools
 import logging
 from pathlib import Path
@@ -93,9 +92,9 @@ def probe_fairseq() -> FairseqBehaviour:
 def load_checkpoints_as_data() -> None:
     """Make fairseq load checkpoints as data only: a pickle that would run code is refused.
 
-    From torch 2.6 that is the default, and only the ``argparse.Namespace`` that fairseq's checkpoints may hold
-    needs leave; it holds data and runs nothing. Before, the file is looked through first. A file that is no
-    checkpoint is said to be so in one line.
+    From torch 2.6 that is the default, and only what fairseq's checkpoints may hold beside tensors needs leave:
+    it holds data and runs nothing. Before, the file is looked through first. A file that is no checkpoint is said
+    to be so in one line.
     """
     import torch
     from fairseq import checkpoint_utils
@@ -104,7 +103,7 @@ def load_checkpoints_as_data() -> None:
 
     safe = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 6)
     if safe:
-        torch.serialization.add_safe_globals([argparse.Namespace])
+        checkpoints.allow_data_classes()
     load = checkpoint_utils.load_checkpoint_to_cpu
     if getattr(load, "refuses", False):  # registered before
         return

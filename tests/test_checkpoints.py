@@ -3,12 +3,13 @@
 import argparse
 import os
 import pickle
+import re
 
 import pytest
 import torch
-from conftest import run_rela
+from conftest import ROOT, run_fairseq, run_rela, train_arguments
 
-from fairseq_rela import checkpoints
+from fairseq_rela import checkpoints, cli
 from fairseq_rela.errors import InputError
 
 
@@ -228,3 +229,142 @@ def test_an_average_made_anew_is_not_taken_for_the_old_one(tmp_path):
     checkpoints.average([tmp_path / "checkpoint_1_2.pt"], output)
     assert "already" not in run_rela(*command).stdout
     assert checkpoints.load(output)["model"]["w"][0] == 5
+
+
+# --- data only, in every command ---------------------------------------------------------------------------------
+
+
+def older(path, source):
+    """The same checkpoint as fairseq before 0.12 wrote it, whose configuration is an object of omegaconf."""
+    from omegaconf import OmegaConf
+
+    state = torch.load(source, map_location="cpu", weights_only=False)
+    state["cfg"] = OmegaConf.create({**state["cfg"], "list": [1, 2.5, None, True, "${common.seed}"]})
+    OmegaConf.set_struct(state["cfg"], True)
+    torch.save(state, path)
+    return path
+
+
+def test_a_configuration_of_omegaconf_is_data(trained, tmp_path):
+    """By the plugin's tools and by fairseq's own loading; what an average keeps of it is plain."""
+    from fairseq import checkpoint_utils
+
+    paths = [older(tmp_path / f"checkpoint_1_{n}.pt", trained / "checkpoint_last.pt") for n in (1,)]
+    plain, state = checkpoints.load(trained / "checkpoint_last.pt"), checkpoints.load(paths[0])
+    assert type(state["cfg"]) is dict and state["cfg"]["model"] == plain["cfg"]["model"]
+    assert state["cfg"]["list"] == [1, 2.5, None, True, "${common.seed}"]
+    assert checkpoint_utils.load_checkpoint_to_cpu(str(paths[0]))["cfg"]["model"]["attention"] == "rela_g"
+    checkpoints.average(paths, tmp_path / "average.pt")
+    averaged = torch.load(tmp_path / "average.pt", weights_only=True)  # with nothing allowed, were that undone
+    assert type(averaged["cfg"]) is dict
+
+
+def test_an_older_checkpoint_translates_as_a_newer_one(trained, data, tmp_path):
+    path = older(tmp_path / "old.pt", trained / "checkpoint_last.pt")
+    for name, checkpoint in (("old", path), ("new", trained / "checkpoint_last.pt")):
+        result = run_rela("translate", data, "--checkpoint", checkpoint, "--output", tmp_path / name, "--beam", 1)
+        assert result.returncode == 0, result.stderr[-2000:]
+    assert (tmp_path / "old.bpe").read_bytes() == (tmp_path / "new.bpe").read_bytes()
+
+
+class Disguised(dict):
+    """Data to all appearances, which would run code when its contents are set."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path = path
+
+    def __reduce__(self):
+        return eval, (f"__import__('os').system('touch {self.path}')",)
+
+
+@pytest.fixture(params=["extra", "cfg", "args", "omegaconf", "model", "legacy", "pickle"])
+def hostile(request, trained, tmp_path):
+    """A folder with a checkpoint that would run code when unpickled, wherever that is hidden."""
+    from omegaconf import DictConfig
+
+    folder, mark = tmp_path / "hostile", tmp_path / "ran"
+    folder.mkdir()
+    state = torch.load(trained / "checkpoint_last.pt", map_location="cpu", weights_only=False)
+    if request.param == "omegaconf":
+        state["cfg"] = DictConfig({})
+        state["cfg"].__dict__["_content"] = {"model": Hostile(mark)}
+    elif request.param == "model":
+        state["model"]["extra"] = Hostile(mark)
+    elif request.param == "args":
+        state["args"] = argparse.Namespace(arch=Disguised(mark))
+    else:
+        state["cfg" if request.param == "cfg" else "extra"] = Disguised(mark)
+    path = folder / "checkpoint_last.pt"
+    if request.param == "pickle":
+        path.write_bytes(pickle.dumps(state))
+    else:
+        torch.save(state, path, _use_new_zipfile_serialization=request.param != "legacy")
+    yield path
+    assert not mark.exists()
+
+
+def test_a_hostile_checkpoint_is_refused_by_every_verb(hostile, corpus, data, tmp_path, capsys):
+    text, out = (corpus / "test.xa", corpus / "test.xb"), tmp_path / "out"
+    train = ["train", "synthetic", "--data", data, "--save-dir", out, "--override"]
+    run_dir = tmp_path / "root" / "synthetic" / "rela_g"
+    run_dir.mkdir(parents=True)
+    for name in ("checkpoint_last.pt", "average.pt"):
+        (run_dir / name).write_bytes(hostile.read_bytes())
+    (tmp_path / "root" / "synthetic" / "data").symlink_to(data)
+    chain = ["reproduce", "synthetic", "rela_g"]
+    for verb in (
+        ["average", hostile.parent, "--last", 1, "--output", out],
+        ["average", "--inputs", hostile, "--output", out],
+        ["translate", data, "--checkpoint", hostile, "--output", out],
+        ["attention", hostile, "--data", data],
+        ["analyze", hostile, "--data", data, "--output", out],
+        ["rank", hostile, *text, "--data", data, "--output", out, "--device", "cpu"],
+        ["rank", hostile, *text, "--data", data, "--output", out, "--device", "cpu", "--damage"],
+        [*train, f"checkpoint.restore_file={hostile}"],
+        [*train, f"checkpoint.finetune_from_model={hostile}"],
+        ["train", "synthetic", "--data", data, "--save-dir", hostile.parent],
+        *([*chain, stage, "--root", tmp_path / "root"] for stage in ("train", "average", "translate", "attention")),
+    ):
+        assert cli.main([str(argument) for argument in verb]) == 2, verb
+        said = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
+        assert len(said) == 1 and re.search("refused|not a checkpoint|can be loaded", said[0]), (verb, said)
+    assert not out.exists()
+
+
+def test_a_hostile_checkpoint_is_refused_by_fairseqs_own_loaders(hostile, data):
+    """Those by which fairseq-train restores and finetunes, -generate, -interactive, -validate and the hub load."""
+    from fairseq import checkpoint_utils
+
+    from fairseq_rela.models.transformer_rela import TransformerRelaModel
+
+    for load in (
+        lambda: checkpoint_utils.load_checkpoint_to_cpu(str(hostile)),
+        lambda: checkpoint_utils.load_model_ensemble([str(hostile)]),
+        lambda: checkpoint_utils.load_model_ensemble_and_task([str(hostile)]),
+        lambda: TransformerRelaModel.from_pretrained(str(hostile.parent), hostile.name, str(data)),
+    ):
+        with pytest.raises((pickle.UnpicklingError, InputError)):
+            load()
+
+
+@pytest.mark.slow
+def test_a_hostile_checkpoint_is_refused_by_fairseqs_own_commands(trained, data, tmp_path):
+    path, mark = tmp_path / "checkpoint_last.pt", tmp_path / "ran"
+    state = torch.load(trained / "checkpoint_last.pt", map_location="cpu", weights_only=False)
+    torch.save({**state, "extra": Hostile(mark)}, path)
+    plugin = ("--user-dir", ROOT / "fairseq_rela", "--task", "translation_rela")
+    hydra = ("--config-dir", ROOT / "configs", "--config-name", "synthetic", f"task.data={data}")
+    once = ("--max-update", 1)
+    for module, arguments in (
+        ("train", [*train_arguments(data, tmp_path), *once]),
+        ("train", [*train_arguments(data, tmp_path / "r"), *once, "--restore-file", path]),
+        ("train", [*train_arguments(data, tmp_path / "f"), *once, "--finetune-from-model", path]),
+        ("hydra_train", [*hydra, f"checkpoint.save_dir={tmp_path}", "optimization.max_update=1"]),
+        ("generate", [data, *plugin, "--path", path]),
+        ("interactive", [data, *plugin, "--path", path, "--source-lang", "xa", "--target-lang", "xb"]),
+        ("validate", [data, *plugin, "--path", path, "--max-tokens", 1000]),
+    ):
+        result = run_fairseq(module, *arguments, cwd=tmp_path)
+        assert result.returncode != 0 and re.search("Unpickling|refused|Weights only", result.stderr), module
+        assert not mark.exists(), module

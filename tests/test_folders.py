@@ -12,6 +12,7 @@ from conftest import ROOT
 from fairseq_rela import cli
 from fairseq_rela.data.folders import only_process, work_folder
 from fairseq_rela.errors import InputError
+from fairseq_rela.pipeline import STAGES
 
 HOLD = (
     "import sys; sys.argv[0] = 'rela'\n"
@@ -81,10 +82,7 @@ def verbs(corpus, data, trained, folder):
         "rank": (["rank", last, *text, "--data", data, "--output", out, "--device", "cpu"], out),
         "damage": (["rank", last, *text, "--data", data, "--output", out, "--damage"], out),
         "reproduce prepare": ([*chain, "prepare", *chosen], folder / "synthetic" / "data"),
-        **{
-            f"reproduce {stage}": ([*chain, stage, *chosen], run_dir)
-            for stage in ("average", "translate", "score", "attention")
-        },
+        **{f"reproduce {stage}": ([*chain, stage, *chosen], run_dir) for stage in STAGES[4:]},
     }
 
 

@@ -269,9 +269,10 @@ def test_what_is_loaded_computes_what_was_saved(name, tmp_path):
         torch.testing.assert_close(x, y, atol=1e-5, rtol=1e-5)
 
 
-def test_the_fused_encoder_cannot_run():
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_fused_encoder_cannot_run(name):
     """On a fairseq that has it: no phantom parameters, the fast path off, and loading does not look for it."""
-    model = make_model("rela_g")
+    model = make_model(name)
     for layer in model.encoder.layers:
         assert not layer.can_use_fastpath
         assert not getattr(layer, "load_to_BT", False)
