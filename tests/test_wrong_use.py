@@ -228,6 +228,7 @@ FAIRSEQ = [
     (FAIRSEQ_TRAIN.replace("{data}", "{F}/nowhere"), "nowhere: no such folder of binarised data"),
     (FAIRSEQ_TRAIN.replace("{data}", "{F}/thesis"), "its languages do not show; give --source-lang and --target-lang"),
     (FAIRSEQ_TRAIN + " -s xa -t xz", "no dict.xz.txt; it has dict.xa.txt, dict.xb.txt"),
+    (FAIRSEQ_TRAIN + " -s xb", "--source-lang xb is not what"),
     (FAIRSEQ_TRAIN + " -s xa -t xa", "source and target language are both xa"),
     (FAIRSEQ_TRAIN + " --train-subset training", "no subset 'training' of xa-xb"),
     (FAIRSEQ_TRAIN + " --decoder-layers 3 --restore-file {last}", "the checkpoint does not fit the model (Missing key"),
@@ -309,7 +310,7 @@ def test_the_right_data_are_taken_whatever_they_are_called(places, tmp_path, mon
         ("model.encoder_layer=3", "Could not override 'model.encoder_layer'."),
         ("model.encoder_attention_heads=3", "--encoder-attention-heads 3 does not divide --encoder-embed-dim 128"),
         ("model.attention_sites=everywhere", "no such site 'everywhere'"),
-        ("+task.source_lang=xz", "no dict.xz.txt; it has dict.xa.txt, dict.xb.txt"),
+        ("+task.source_lang=xz", "--source-lang xz is not what"),
     ],
 )
 def test_wrong_overrides_of_hydra(override, words, places, tmp_path, capsys):

@@ -86,6 +86,9 @@ def _require_data(cfg: TranslationRelaConfig) -> None:
         langs = data_utils.infer_language_pair(str(folders[0]))
     if None in langs:
         raise InputError(f"{folders[0]}: its languages do not show; give --source-lang and --target-lang")
+    for option, given, found in zip(("--source-lang", "--target-lang"), (cfg.source_lang, cfg.target_lang), langs):
+        if given not in (None, found):  # fairseq infers both where one is left out, whatever the other says
+            raise InputError(f"{option} {given} is not what {folders[0]} is of, {'-'.join(langs)}; give both languages")
     if langs[0] == langs[1]:
         raise InputError(f"source and target language are both {langs[0]}; give two different ones")
     for lang in langs:
