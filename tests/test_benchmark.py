@@ -15,6 +15,7 @@ from fairseq_rela.benchmark.run import run as run_benchmark
 from fairseq_rela.errors import InputError
 
 CPU = torch.device("cpu")
+pytestmark = pytest.mark.skipif(int(torch.__version__.split(".")[0]) < 2, reason="rela bench needs torch 2")
 
 
 class Clock:

@@ -89,11 +89,14 @@ def run(
     """Measure and write ``output/benchmark.json``.
 
     Raises:
-        InputError: no such part or device, the folder cannot be written, or variants disagree that should not.
+        InputError: no such part or device, torch is too old, the folder cannot be written, or variants disagree
+            that should not.
     """
     for part in parts:
         if part not in PARTS:
             raise InputError(f"--parts {part}: choose of {', '.join(PARTS)}")
+    if int(torch.__version__.split(".")[0]) < 2:
+        raise InputError(f"the benchmark needs torch 2 or later; this is {torch.__version__}")
     if device == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda: this torch sees no GPU; give --device cpu")
     try:

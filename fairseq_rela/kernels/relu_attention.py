@@ -24,6 +24,9 @@ from torch.autograd.function import once_differentiable
 TILED_FROM = 256 * 2**20
 TILE = 4 * 2**20
 
+# torch 1.12 multiplies what was in the memory of a small result by beta = 0, and NaN stays NaN
+_OLD_TORCH = int(torch.__version__.split(".")[0]) < 2
+
 
 def attend(
     q: Tensor,
@@ -108,6 +111,8 @@ def _merged(x: Tensor, like: Tensor) -> Tensor:
 
 
 def _scaled_product(a: Tensor, b: Tensor, scale: float) -> Tensor:
+    if _OLD_TORCH:
+        return torch.bmm(a, b).mul_(scale)
     return torch.baddbmm(a.new_empty(1, 1, 1), a, b, beta=0, alpha=scale)
 
 
@@ -180,6 +185,7 @@ class _Tiled(torch.autograd.Function):
         ctx.save_for_backward(q, k, v, padding, attn_mask)
         ctx.options = options
         queries, keys, values = (_heads(x, options.num_heads).contiguous() for x in (q, k, v))
+        queries = queries * options.score_scale
         context = torch.empty_like(queries)
         for heads, rows, weights in _tiles(queries, keys, padding, attn_mask, options, ctx.seed):
             context[heads, rows] = torch.bmm(weights, values[heads])
@@ -192,6 +198,7 @@ class _Tiled(torch.autograd.Function):
         options = ctx.options
         with _autocast_off(q):
             grad, queries, keys, values = (_heads(x, options.num_heads).contiguous() for x in (grad, q, k, v))
+            queries = queries * options.score_scale
             grad_q, grad_k, grad_v = torch.empty_like(queries), torch.zeros_like(keys), torch.zeros_like(values)
             buffer = _tile_buffer(queries, keys)
             for heads, rows, weights in _tiles(queries, keys, padding, attn_mask, options, ctx.seed):
@@ -201,8 +208,8 @@ class _Tiled(torch.autograd.Function):
                 _where_positive_(grad_scores, weights)
                 grad_q[heads, rows] = torch.bmm(grad_scores, keys[heads])
                 grad_k[heads].baddbmm_(grad_scores.transpose(1, 2), queries[heads, rows])
-        grad_q, grad_k = _merged(grad_q, q).mul_(options.score_scale), _merged(grad_k, k).mul_(options.score_scale)
-        return grad_q, grad_k, _merged(grad_v, v), None, None, None
+        grad_q = _merged(grad_q.mul_(options.score_scale), q)
+        return grad_q, _merged(grad_k, k), _merged(grad_v, v), None, None, None
 
 
 def _tile_size(queries: Tensor, keys: Tensor) -> Tuple[int, int]:
@@ -227,7 +234,10 @@ def _tiles(
     options: _Options,
     seed: Optional[int],
 ) -> Iterator[Tuple[slice, slice, Tensor]]:
-    """Heads (of all sentences), rows and their weights after dropout; each overwrites the one before."""
+    """Heads (of all sentences), rows and their weights after dropout; each overwrites the one before.
+
+    The queries are scaled already.
+    """
     all_heads, length = queries.shape[:2]
     heads_of_tile, rows_of_tile = _tile_size(queries, keys)
     buffer = _tile_buffer(queries, keys)
@@ -242,7 +252,7 @@ def _tiles(
             part = queries[heads, rows]
             shape = (part.size(0), part.size(1), keys.size(1))
             weights = buffer[: torch.Size(shape).numel()].view(shape)
-            torch.baddbmm(weights, part, keys[heads].transpose(1, 2), beta=0, alpha=options.score_scale, out=weights)
+            torch.bmm(part, keys[heads].transpose(1, 2), out=weights)
             if attn_mask is not None:
                 weights.add_(attn_mask[rows], alpha=options.kept_scale)
             if padding is not None:
