@@ -137,6 +137,7 @@ def load_task(name: str, choose: Tuple[str, ...] = ()) -> Task:
         kept = parse_expected(spec["kept"], "kept") if "kept" in spec else None
         files = _parse_files(spec.get("files"), settings.languages)
         expected = _parse_counts(spec.get("expected_pairs"))
+        gold = _parse_gold(spec.get("gold"))
     except (KeyError, TypeError) as error:
         raise InputError(f"{where}: missing or unknown entry: {error}") from error
     except InputError as error:
@@ -155,13 +156,13 @@ def load_task(name: str, choose: Tuple[str, ...] = ()) -> Task:
         files=files,
         expected=expected or _exact(sources),
         kept=kept,
-        gold=spec.get("gold"),
+        gold=gold,
     )
 
 
 # the entries of a corpus file
 _ENTRIES = {
-    *("source_lang", "target_lang", "settings", "choices", "files", "expected_pairs", "kept", "downloads"),
+    *("source_lang", "target_lang", "settings", "choices", "files", "expected_pairs", "kept", "downloads", "gold"),
     *(*SPLITS, "subsets", "reference_length"),
 }
 
@@ -193,6 +194,12 @@ def _parse_files(files: Any, languages: Tuple[str, str]) -> Dict[str, Tuple[str,
     if not sound:
         raise InputError(f"files: give two file names, of source and target, for each of {', '.join(SPLITS)}")
     return {split: (files[split][0], files[split][1]) for split in SPLITS}
+
+
+def _parse_gold(name: Any) -> Optional[str]:
+    if name is not None and (not isinstance(name, str) or not name or Path(name).name != name):
+        raise InputError(f"gold: {name!r} is not the name of a file beside the test set")
+    return name
 
 
 def _parse_counts(counts: Any) -> Dict[str, int]:

@@ -96,7 +96,13 @@ def reproduce(experiment: Experiment, stages: Sequence[str] = STAGES) -> None:
 
 
 # stages that read and write the run; those before hold what they make by themselves
-_HOLDING = {"average": "averaged", "translate": "translated", "score": "scored", "attention": "analyzed"}
+_HOLDING = {
+    "average": "averaged",
+    "translate": "translated",
+    "score": "scored",
+    "attention": "analyzed",
+    "analyze": "analyzed",
+}
 
 
 def _held(experiment: Experiment, stage: str) -> ContextManager[None]:
@@ -210,6 +216,8 @@ def _train_alone(
         return
     restore = _restore(save_dir, overrides)
     _refuse_foreign_run(save_dir, wanted)
+    for path in _torn(save_dir):
+        path.unlink()
     arguments: List[str] = [
         "--config-dir",
         str(config.config_folder()),
@@ -241,10 +249,14 @@ def _train_alone(
     print(f"trained for {last.updates:,} updates; checkpoints in {save_dir}")
 
 
+def _torn(save_dir: Path) -> List[Path]:
+    """What a process that died left of checkpoints: fairseq writes them under such names first."""
+    return [path for path in save_dir.glob("checkpoint*.pt.tmp") if path.is_file()]
+
+
 def _refuse_full_disk(save_dir: Path) -> None:
     """Where training has failed, say so if it was for want of room, which fairseq tells in torch's words only."""
-    # fairseq writes a checkpoint under such a name first, and a torn one is of no use to anybody
-    torn = [path for path in save_dir.glob("checkpoint*.pt.tmp") if path.is_file()]
+    torn = _torn(save_dir)
     sizes = [path.stat().st_size for path in [*save_dir.glob("checkpoint*.pt"), *torn]]
     free = shutil.disk_usage(save_dir).free
     if free < max(sizes, default=1 << 20):

@@ -256,6 +256,7 @@ def test_plans_fit_their_devices():
     assert make_plan("cpu", False).cells[9].length == 8192 and make_plan("cuda", False).seconds <= 300
 
 
+@pytest.mark.slow
 def test_wrong_options_are_refused(tmp_path):
     for arguments, message in (
         (["--parts", "cores"], "--parts cores: choose of core, training"),

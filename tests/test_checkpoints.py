@@ -218,6 +218,7 @@ def test_what_is_no_checkpoint_of_fairseq_is_refused(change, tmp_path):
         checkpoints.load(tmp_path / "2.pt")
 
 
+@pytest.mark.slow
 def test_an_average_made_anew_is_not_taken_for_the_old_one(tmp_path):
     """rela average RUN, then --inputs to the same output, then RUN again."""
     for updates in (2, 4, 6):
@@ -259,6 +260,7 @@ def test_a_configuration_of_omegaconf_is_data(trained, tmp_path):
     assert type(averaged["cfg"]) is dict
 
 
+@pytest.mark.slow
 def test_an_older_checkpoint_translates_as_a_newer_one(trained, data, tmp_path):
     path = older(tmp_path / "old.pt", trained / "checkpoint_last.pt")
     for name, checkpoint in (("old", path), ("new", trained / "checkpoint_last.pt")):

@@ -70,6 +70,7 @@ def prepare_arguments(raw, output, *options):
 SMALL = ("--vocabulary-threshold", 2, "--workers", 2)
 
 
+@pytest.mark.slow
 def test_odd_folders_no_terminal_no_network_and_nothing_left_behind(bare, tmp_path):
     """From another folder by relative paths, in an encoding that has no letters for them."""
     raw = tmp_path / "here" / ODD / "raw"
@@ -95,6 +96,7 @@ def test_odd_folders_no_terminal_no_network_and_nothing_left_behind(bare, tmp_pa
     assert not (tmp_path / "went-out").exists()
 
 
+@pytest.mark.slow
 def test_the_same_bytes_under_any_hash_seed(bare, corpus, tmp_path):
     """Sets and dictionaries of text come in another order each time."""
     made = []

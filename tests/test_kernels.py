@@ -207,7 +207,7 @@ def test_tiles_of_any_size_are_the_whole(T, S, B, H, tile):
         torch.testing.assert_close(whole, part, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("tile", [None, 150])
+@pytest.mark.parametrize("tile", [None, pytest.param(150, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_attention_by_finite_differences(monkeypatch, tile, dropout):
     tiled(monkeypatch, tile)

@@ -19,7 +19,7 @@ from fairseq_rela.data.lines import sha256
 pytestmark = pytest.mark.slow
 
 # fifty in all; training has most to lose
-KILLS = {"prepare": 14, "train": 14, "average": 8, "translate": 6, "score": 4, "attention": 4}
+KILLS = {"prepare": 14, "train": 14, "average": 7, "translate": 5, "score": 3, "attention": 3, "analyze": 4}
 OVERRIDES = (
     *("dataset.max_tokens=500", "optimization.max_update=50", "checkpoint.save_interval_updates=4"),
     # updates of this size would come with a rate of 0 at first
@@ -73,6 +73,7 @@ class Chain:
             "train": [self.run],
             "average": self.run.glob("average.pt*"),
             "translate": [*self.run.glob("test.*"), self.run / "translate.json"],
+            "analyze": [self.run / "analysis.json"],
         }.get(stage, [self.run / f"{stage}.json"])
         for path in made:
             shutil.rmtree(path) if path.is_dir() else path.unlink()

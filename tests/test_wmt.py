@@ -73,6 +73,7 @@ def test_the_filtered_lines_are_those_of_the_archive(local, tmp_path):
     assert [int(line) for line in read_lines(raw / "test.filtered.lines")] == list(range(5, 30))
 
 
+@pytest.mark.slow
 def test_trouble_on_the_way_changes_nothing(server, local, tmp_path):
     """B21: cut, refused, spoilt: the same text in the end."""
     before = len(server.requests)

@@ -48,7 +48,7 @@ def only_process(output: Path, doing: str = "made") -> Iterator[None]:
         lock.parent.mkdir(parents=True, exist_ok=True)
         file = open(lock, "a+")  # noqa: SIM115 (closed below)
     except OSError as error:
-        raise InputError(f"{lock}: cannot be made ({error.strerror or error})") from error
+        raise InputError(f"{output}: cannot be {doing} ({error.strerror or error})") from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
