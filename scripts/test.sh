@@ -5,5 +5,5 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 cd "$ROOT"
 ruff check .
 ruff format --check .
-# a process for each core, each file of tests in one of them
-exec python -m pytest -n auto --dist loadfile --no-loadscope-reorder "$@"
+# a process for each core; one that has run out of tests takes over others'
+exec python -m pytest -n auto --dist worksteal "$@"

@@ -4,7 +4,6 @@ import argparse
 import os
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1" if "PYTEST_XDIST_WORKER" in os.environ else "2")
@@ -22,12 +21,6 @@ SIZES = {
     for side in ("encoder", "decoder")
     for key, value in (("layers", 2), ("embed_dim", 16), ("ffn_embed_dim", 24), ("attention_heads", 4))
 }
-
-
-def pytest_collection_modifyitems(items):
-    """The files that take long come first, so that no process is left alone with one at the end."""
-    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-    items.sort(key=lambda item: -slow[item.path])
 
 
 def make_dictionary(words=20):

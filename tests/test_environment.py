@@ -8,6 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -212,10 +213,12 @@ def test_translation_of_read_only_data(bare, data, trained, tmp_path, read_only)
         "--output",
         "o",
     ]
-    env = {key: bare[key] for key in ("HOME", "TMPDIR")}
-    ok(run_as_user(*arguments, "--beam", 1, cwd=tmp_path / "here", env=env))
-    # Python's own multiprocessing, in fairseq's data loaders, leaves an empty folder where it is killed early
-    assert not [path for path in (tmp_path / "tmp").iterdir() if not path.name.startswith("pymp-")]
+    # fairseq's data loaders make sockets below TMPDIR, whose paths have at most 107 characters
+    with tempfile.TemporaryDirectory() as short:
+        env = {"HOME": bare["HOME"], "TMPDIR": short}
+        ok(run_as_user(*arguments, "--beam", 1, cwd=tmp_path / "here", env=env))
+        # Python's own multiprocessing leaves an empty folder where it is killed early
+        assert not [path for path in Path(short).iterdir() if not path.name.startswith("pymp-")]
 
 
 def test_where_nothing_can_be_written_one_line_says_so(corpus, tmp_path, read_only):
