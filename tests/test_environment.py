@@ -40,17 +40,20 @@ socket.socket.connect = socket.socket.connect_ex = refuse
 @pytest.fixture
 def bare(tmp_path):
     """A place of its own for HOME, temporary files and the working directory; and no network."""
-    for name in ("home", "tmp", "here", "site"):
+    for name in ("home", "here", "site"):
         (tmp_path / name).mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(NO_NETWORK)
-    return {
+    # a short path: data loaders make sockets below TMPDIR, whose paths have at most 107 characters, or wait for ever
+    short = tempfile.mkdtemp(prefix="t")
+    yield {
         "HOME": str(tmp_path / "home"),
         "XDG_CACHE_HOME": str(tmp_path / "home" / "cache"),
-        "TMPDIR": str(tmp_path / "tmp"),
+        "TMPDIR": short,
         "WENT_OUT": str(tmp_path / "went-out"),
         "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), str(ROOT)]),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
+    shutil.rmtree(short)
 
 
 def ok(result):
@@ -93,7 +96,7 @@ def test_odd_folders_no_terminal_no_network_and_nothing_left_behind(bare, tmp_pa
     ok(run_rela(*score, "--output", Path(ODD, "scores", "s.json"), cwd=tmp_path / "here", env=here))
     assert sorted(p.name for p in (tmp_path / "here" / ODD).iterdir()) == ["my data", "raw", "scores"]
     assert tree(raw) == before
-    assert not list((tmp_path / "tmp").iterdir()) and not list((tmp_path / "home").iterdir())
+    assert not list(Path(bare["TMPDIR"]).iterdir()) and not list((tmp_path / "home").iterdir())
     assert not (tmp_path / "went-out").exists()
 
 
@@ -197,7 +200,7 @@ def test_read_only_data_and_models(bare, corpus, data, trained, tmp_path, read_o
         ["score", "--hypotheses", prepared / "text" / "test.xb", "--reference", raw / "test.xb", "-t", "xb"],
     ):
         ok(run_as_user(*arguments, **here))
-    assert not list((tmp_path / "tmp").iterdir())
+    assert not list(Path(bare["TMPDIR"]).iterdir())
 
 
 @pytest.mark.slow
@@ -213,12 +216,10 @@ def test_translation_of_read_only_data(bare, data, trained, tmp_path, read_only)
         "--output",
         "o",
     ]
-    # fairseq's data loaders make sockets below TMPDIR, whose paths have at most 107 characters
-    with tempfile.TemporaryDirectory() as short:
-        env = {"HOME": bare["HOME"], "TMPDIR": short}
-        ok(run_as_user(*arguments, "--beam", 1, cwd=tmp_path / "here", env=env))
-        # Python's own multiprocessing leaves an empty folder where it is killed early
-        assert not [path for path in Path(short).iterdir() if not path.name.startswith("pymp-")]
+    env = {key: bare[key] for key in ("HOME", "TMPDIR")}
+    ok(run_as_user(*arguments, "--beam", 1, cwd=tmp_path / "here", env=env))
+    # Python's own multiprocessing, in fairseq's data loaders, leaves an empty folder where it is killed early
+    assert not [path for path in Path(bare["TMPDIR"]).iterdir() if not path.name.startswith("pymp-")]
 
 
 def test_where_nothing_can_be_written_one_line_says_so(corpus, tmp_path, read_only):
@@ -337,7 +338,7 @@ def test_the_installed_package_from_any_folder(installed, bare, tmp_path):
     log = (here / "a run" / "train.log").read_text()
     assert str(user_dir) in log and str(ROOT) not in log
     assert not (tmp_path / "went-out").exists()
-    assert not [path for path in (tmp_path / "tmp").iterdir() if "rela" in path.name]
+    assert not [path for path in Path(bare["TMPDIR"]).iterdir() if "rela" in path.name]
     assert sorted(path.name for path in here.iterdir()) == sorted(
         ["raw", "data", "a run", "out.bpe", "out.tok", "out.txt", "out.log"]
     )
