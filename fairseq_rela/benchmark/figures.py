@@ -17,7 +17,7 @@ _LINES = {
     "sparsemax": ("sparsemax", False),
     "entmax15": ("entmax15", False),
 }
-_SOLID, _DASHED = "softmax by products, ReLA-g fused", "softmax by SDPA, ReLA-g plain"
+_SOLID, _DASHED = "bmm, fused", "SDPA, plain"
 
 
 def draw(result: Dict[str, Any], folder: Path) -> List[Path]:
