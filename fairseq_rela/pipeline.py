@@ -232,14 +232,15 @@ def _train_alone(
     ]
     if "run=slurm" in overrides:
         arguments.append("-m")  # for the launcher, which waits for the job
-    progress = TrainingProgress(save_dir)
-    try:
-        run_fairseq("hydra_train", arguments, log=save_dir / "train.log", shorten=progress)
-    except InputError:
-        _refuse_full_disk(save_dir)
-        raise
-    finally:
-        progress.close()
+    if not _complete(save_dir):
+        progress = TrainingProgress(save_dir)
+        try:
+            run_fairseq("hydra_train", arguments, log=save_dir / "train.log", shorten=progress)
+        except InputError:
+            _refuse_full_disk(save_dir)
+            raise
+        finally:
+            progress.close()
     last = checkpoints.find(save_dir)[0]
     model = checkpoints.load(last.path)["cfg"]["model"]
     if model["attention"] != attention:
@@ -247,6 +248,22 @@ def _train_alone(
     computed_by = _COMPUTED_BY.findall((save_dir / "train.log").read_text(encoding="utf-8"))
     write_json(done, {**wanted, "updates": last.updates, "computed_by": computed_by})
     print(f"trained for {last.updates:,} updates; checkpoints in {save_dir}")
+
+
+def _complete(save_dir: Path) -> bool:
+    """Whether a run died after its last update, before its record was written: fairseq would make one update more."""
+    good = checkpoints.newest_good(save_dir)
+    if good is None:
+        return False
+    limit = checkpoints.load(good.path)["cfg"]["optimization"]["max_update"]
+    if not 0 < limit <= good.updates:
+        return False
+    last = save_dir / "checkpoint_last.pt"
+    if good.path != last:  # fairseq copies it there last
+        copy = save_dir / "checkpoint_last.pt.tmp"
+        shutil.copyfile(good.path, copy)
+        copy.replace(last)
+    return True
 
 
 def _torn(save_dir: Path) -> List[Path]:
