@@ -649,3 +649,15 @@ def test_bad_specifications_are_named(spec, message):
     with pytest.raises(InputError, match=message) as error:
         parse_downloads(spec)
     assert "\n" not in str(error.value)
+
+
+def test_what_a_killed_download_wrote_half_goes_with_the_rest(tmp_path):
+    from fairseq_rela.data.sources import _remove_part
+
+    path = tmp_path / "a[1].tgz"
+    left = [tmp_path / name for name in ("a[1].tgz.part", "a[1].tgz.part.json", ".a[1].tgz.part.json.17.partial")]
+    others = [tmp_path / name for name in ("a[1].tgz", ".a1.tgz.part.json.17.partial", "b.tgz.part")]
+    for file in (*left, *others):
+        file.write_text("x")
+    _remove_part(path)
+    assert sorted(tmp_path.iterdir()) == sorted(others)

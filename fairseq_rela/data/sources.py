@@ -6,6 +6,7 @@ others (a zip for a tgz). The local file must be one of them.
 """
 
 import errno
+import glob
 import hashlib
 import logging
 import os
@@ -451,7 +452,10 @@ def _sidecar(part: Path) -> Path:
 
 
 def _remove_part(path: Path) -> None:
-    for file in (_part(path), _sidecar(_part(path))):
+    sidecar = _sidecar(_part(path))
+    # a process that was killed while it wrote the sidecar leaves a file of its own; there is one download at a time
+    torn = path.parent.glob(f".{glob.escape(sidecar.name)}.*.partial")
+    for file in (_part(path), sidecar, *torn):
         if file.exists():
             file.unlink()
 
