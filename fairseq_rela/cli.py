@@ -29,6 +29,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except (InputError, ImportError) as error:
         print(f"rela {options.verb}: error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # whoever read the output has had enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:  # a disk that is full or read-only, a folder that may not be written
         where = f"{error.filename}: " if error.filename else ""
         reason = error.strerror or str(error)
@@ -37,9 +40,6 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except KeyboardInterrupt:
         print(f"rela {options.verb}: interrupted; the same command goes on from here", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # whoever read the output has had enough, as `head` has
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     return 0
 
 

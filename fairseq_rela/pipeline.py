@@ -214,7 +214,8 @@ def _train_alone(
         _refuse_different(save_dir, "was trained", _read_record(done), wanted)
         print(f"{save_dir}: already trained")
         return
-    restore = _restore(save_dir, overrides)
+    good = checkpoints.newest_good(save_dir)
+    restore = _restore(save_dir, overrides, good)
     _refuse_foreign_run(save_dir, wanted)
     for path in _torn(save_dir):
         path.unlink()
@@ -232,7 +233,7 @@ def _train_alone(
     ]
     if "run=slurm" in overrides:
         arguments.append("-m")  # for the launcher, which waits for the job
-    if not _complete(save_dir):
+    if not _complete(save_dir, good):
         progress = TrainingProgress(save_dir)
         try:
             run_fairseq("hydra_train", arguments, log=save_dir / "train.log", shorten=progress)
@@ -250,9 +251,8 @@ def _train_alone(
     print(f"trained for {last.updates:,} updates; checkpoints in {save_dir}")
 
 
-def _complete(save_dir: Path) -> bool:
+def _complete(save_dir: Path, good: Optional[checkpoints.Found]) -> bool:
     """Whether a run died after its last update, before its record was written: fairseq would make one update more."""
-    good = checkpoints.newest_good(save_dir)
     if good is None:
         return False
     limit = checkpoints.load(good.path)["cfg"]["optimization"]["max_update"]
@@ -340,7 +340,7 @@ def _refuse_reserved(overrides: Sequence[str]) -> None:
             raise InputError(f"--override {override}: not a model of this plugin; train it by fairseq-train")
 
 
-def _restore(save_dir: Path, overrides: Sequence[str]) -> List[str]:
+def _restore(save_dir: Path, overrides: Sequence[str], good: Optional[checkpoints.Found]) -> List[str]:
     """Overrides that make fairseq restore a checkpoint that loads, if there is one."""
     for key in ("checkpoint.restore_file", "checkpoint.finetune_from_model"):
         for override in overrides:
@@ -352,7 +352,6 @@ def _restore(save_dir: Path, overrides: Sequence[str]) -> List[str]:
     last = save_dir / "checkpoint_last.pt"
     if not last.exists() and not any(save_dir.glob("checkpoint*.pt")):
         return []
-    good = checkpoints.newest_good(save_dir)
     if good is None:
         raise InputError(f"{save_dir}: none of its checkpoints can be loaded; remove the folder and train again")
     if good.path == last:
@@ -528,7 +527,7 @@ def _analyze(experiment: Experiment) -> None:
         "data": analyses.data_checksums(experiment.data, "test"),
         "gold": {"file": gold.name, "sha256": _checksum_of_stage(gold, "prepare")} if gold else None,
     }
-    done = read_json(output) if output.is_file() and (experiment.run / "examples.json").is_file() else {}
+    done = _read_record(output) if output.is_file() and (experiment.run / "examples.json").is_file() else {}
     if {key: done.get(key) for key in made_of} == made_of:
         print(f"{output}: already analysed")
         return

@@ -289,6 +289,9 @@ def test_the_reader_of_a_pipe_may_go(tmp_path):
     script = f'{command} "$CODE" download wmt14_en_de --list | head -1; exit ${{PIPESTATUS[0]}}'
     result = run("bash", "-c", script, env={"CODE": RELA[4]})
     assert result.returncode == 0 and result.stderr == "" and len(result.stdout.splitlines()) == 1
+    # one that is gone before anything is written
+    result = run("bash", "-c", script.replace("head -1", "true"), env={"CODE": RELA[4]})
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 # --- installed ---------------------------------------------------------------------------------------------------
