@@ -1,5 +1,6 @@
 """BPE is subword-nmt's, learnt and applied, word for word and error for error where subword-nmt would end."""
 
+import gc
 import gzip
 import io
 import pickle
@@ -32,7 +33,8 @@ def make_segmenter(folder, merges=12, threshold=1, lines=LINES):
     words = bpe.count_words(lines)
     codes = folder / "codes"
     codes.write_text("\n".join(bpe.learn(words, merges)) + "\n", encoding="utf-8")
-    bpe.write_vocabulary(folder / "vocab", bpe.count_pieces(bpe.load_segmenter(codes), words))
+    pieces = map(bpe.load_segmenter(codes).split_word, words)
+    bpe.write_vocabulary(folder / "vocab", bpe.count_pieces(pieces, words.values()))
     return bpe.load_segmenter(codes, folder / "vocab", threshold)
 
 
@@ -184,6 +186,27 @@ def test_undone(folder, line):
     assert pieces == make_theirs(folder).process_line(tokens)
 
 
+@pytest.mark.parametrize("threshold", [1, 11, 20])
+def test_pieces_without_a_vocabulary_are_split_on_as_from_the_word(folder, threshold):
+    plain = bpe.load_segmenter(folder / "codes")
+    limited, theirs = plain.limit(folder / "vocab", threshold), make_theirs(folder, threshold)
+    words = [*bpe.count_words(LINES), "wet", "lowing", "x", "ß"]
+    pieces = [limited.limit_word(word, plain.split_word(word)) for word in words]
+    assert pieces == [theirs.process_line(word) for word in words]
+    assert pieces != list(map(plain.split_word, words))  # else the test would be of nothing
+    assert plain.process_line("lowest") == bpe.load_segmenter(folder / "codes").process_line("lowest")
+
+
+def test_garbage_collection_is_left_as_it_was():
+    for switch in (gc.disable, gc.enable):
+        switch()
+        before = gc.isenabled()
+        bpe.learn({"ab": 2}, 1)
+        with pytest.raises(InputError):
+            bpe.learn({"a": 2}, 1)
+        assert gc.isenabled() == before
+
+
 def test_a_word_that_cannot_be_undone(tmp_path):
     """One that ends in what marks the inside of a word; split between the two, it would be harmless."""
     (tmp_path / "codes").write_text("#version: 0.2\n@ @</w>\na b</w>\n")
@@ -193,7 +216,7 @@ def test_a_word_that_cannot_be_undone(tmp_path):
             with pytest.raises(InputError, match=f"the word '{word}'"):
                 segmenter.process_line(f"ab {word} ab")
         with pytest.raises(InputError, match=f"the word '{word}'"):
-            bpe.count_pieces(segmenter, {word: 1})
+            segmenter.split_word(word)
     assert segmenter.process_line("ab @@c") == "ab @@@ @@@ c"
     assert bpe.undo("ab @@@ @@@ c") == "ab @@c"
 
@@ -261,14 +284,14 @@ def test_pickled_without_its_cache(folder):
 
 
 def test_words_are_counted_between_spaces_only():
-    assert bpe.count_words(["a b\u2028c a", "", "b\tb a"]) == {"a": 3, "b\u2028c": 1, "b\tb": 1}
+    assert bpe.count_words(["a b\u2028c a", "", "b\tb  a"]) == {"a": 3, "b\u2028c": 1, "b\tb": 1}
 
 
 def test_pieces_are_counted_as_in_the_segmented_text(folder):
     segmenter = bpe.load_segmenter(folder / "codes")
     want = Counter(piece for line in LINES for piece in segmenter.process_line(line).split(" "))
-    assert bpe.count_pieces(segmenter, bpe.count_words(LINES)) == want
-    assert bpe.count_pieces(segmenter, bpe.count_words(["low  low"])) == {"low": 2}
+    words = bpe.count_words(LINES)
+    assert bpe.count_pieces(map(segmenter.split_word, words), words.values()) == want
 
 
 def test_codes_and_vocabulary_mixed_up(folder):

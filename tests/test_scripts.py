@@ -1,5 +1,7 @@
 """The scripts refuse what they cannot use, and touch no environment that is not theirs."""
 
+import sys
+
 import pytest
 from conftest import ROOT, run
 
@@ -67,3 +69,19 @@ def test_fairseqs_own_pins_are_not_installed_with_it():
         assert tuple(map(int, versions[package].split(".")[:2])) >= oldest
     # what fairseq imports is there without its own list
     assert {"torch", "numpy", "bitarray", "cffi", "regex", "scikit-learn", "tqdm", "sacrebleu"} <= set(versions)
+
+
+def test_the_speed_of_prepare_is_told_stage_by_stage():
+    result = run(sys.executable, ROOT / "scripts" / "prepare_speed.py", "--lines", "300", "--rounds", "1")
+    assert result.returncode == 0, result.stderr
+    rows = [line.split() for line in result.stdout.splitlines()[-11:]]
+    seconds = {" ".join(row[:-3]): [float(value) for value in row[-3:-1]] for row in rows if len(row) > 3}
+    stages = ["train: BPE", "binarise", "learn BPE", "test: normalise, tokenise", "raw to BPE", "all"]
+    assert set(stages) < set(seconds)
+    for one in (0, 1):
+        assert seconds["all"][one] == pytest.approx(seconds["raw to BPE"][one] + seconds["binarise"][one], abs=0.02)
+
+
+def test_the_speed_of_prepare_on_files_that_are_not_there(tmp_path):
+    result = run(sys.executable, ROOT / "scripts" / "prepare_speed.py", "--raw", tmp_path)
+    assert result.returncode == 2 and "no such file (the train set)" in result.stderr

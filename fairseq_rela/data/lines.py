@@ -38,14 +38,9 @@ def read_byte_lines(path: PathLike) -> Iterator[bytes]:
     Raises:
         InputError: no such file, or a damaged archive.
     """
-    try:
-        with _open_bytes(path) as file:
-            for line in file:
-                yield line[:-1] if line.endswith(b"\n") else line
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{path}: damaged or truncated gz file ({error}); fetch it again") from error
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    with _open_bytes(path) as file:
+        for line in file:
+            yield line[:-1] if line.endswith(b"\n") else line
 
 
 def count_lines(path: PathLike) -> int:
@@ -86,12 +81,12 @@ class LineBlock(NamedTuple):
 
 def read_line_blocks(path: PathLike, size: int) -> Iterator[LineBlock]:
     """Blocks of ``size`` lines, the last one smaller; errors as of :func:`read_byte_lines`."""
-    lines = read_byte_lines(path)
-    for start in count(0, size):
-        block = list(islice(lines, size))
-        if not block:
-            return
-        yield LineBlock(path, start, b"\n".join(block) + b"\n")
+    with _open_bytes(path) as file:
+        for start in count(0, size):
+            content = b"".join(islice(file, size))
+            if not content:
+                return
+            yield LineBlock(path, start, content if content.endswith(b"\n") else content + b"\n")
 
 
 def read_parallel_blocks(source: PathLike, target: PathLike, size: int) -> Iterator[Tuple[LineBlock, LineBlock]]:
@@ -190,5 +185,12 @@ def sha256(path: PathLike) -> str:
     return digest.hexdigest()
 
 
-def _open_bytes(path: PathLike) -> IO[bytes]:
-    return gzip.open(path, "rb") if str(path).endswith(".gz") else open(path, "rb")
+@contextmanager
+def _open_bytes(path: PathLike) -> Iterator[IO[bytes]]:
+    try:
+        with gzip.open(path, "rb") if str(path).endswith(".gz") else open(path, "rb") as file:
+            yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{path}: damaged or truncated gz file ({error}); fetch it again") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error

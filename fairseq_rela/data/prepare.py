@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from hashlib import blake2b
 from importlib import metadata
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -38,7 +38,7 @@ from .lines import (
     write_whole,
 )
 from .text import TOKENISERS, Preprocessor, repair_tokens
-from .workers import Map, blocks, worker_pool
+from .workers import Map, begin, blocks, worker_pool
 
 RECORD = "prepare.json"
 TRUECASE_MODEL = "truecase-model"  # and the language
@@ -168,13 +168,18 @@ def prepare(
             "splits": {},
         }
         with worker_pool(workers, _initialise_text, settings, moses) as run:
-            for split, files in corpus.files.items():
-                record["splits"][split] = _make_text(run, split, files, corpus, settings, work)
+            make_text = partial(_make_text, run, corpus, settings, work)
+            record["splits"]["train"] = make_text("train")
+            if not settings.truecase:
+                words = _count_words(run, settings, work)
+                codes = begin(workers, _learn_bpe, words, settings)
+            record["splits"].update({split: make_text(split) for split in SPLITS if split != "train"})
         if settings.truecase:
             _truecase(workers, settings, work)
-        words = _learn_bpe(workers, settings, work)
-        segmenters = [load_segmenter(work, lang, settings) for lang in settings.languages]
-        _split_words(workers, settings, segmenters, words)
+            with worker_pool(workers) as run:
+                words = _count_words(run, settings, work)
+            codes = begin(1, _learn_bpe, words, settings)
+        segmenters = _make_segmenters(workers, settings, work, codes(), words)
         with worker_pool(workers, _initialise_bpe, segmenters, settings) as run:
             for split in corpus.files:
                 _apply_bpe(run, split, settings, work, record["splits"][split])
@@ -321,10 +326,9 @@ class _Text(NamedTuple):
     removed: Dict[str, int]
 
 
-def _make_text(
-    run: Map, split: str, files: Tuple[Path, Path], corpus: Corpus, settings: Settings, work: Path
-) -> Dict[str, Any]:
+def _make_text(run: Map, corpus: Corpus, settings: Settings, work: Path, split: str) -> Dict[str, Any]:
     """Tokens of both sides under ``text/``; raw copies of dev and test; how many pairs each rule removed."""
+    files = corpus.files[split]
     removed: "Counter[str]" = Counter(dict.fromkeys(_RULES, 0))
     seen: Optional[Set[int]] = set() if settings.remove_duplicates and split == "train" else None
     read = kept = 0
@@ -450,49 +454,57 @@ def _recase(lines: List[str]) -> List[str]:
 # --- pieces ------------------------------------------------------------------------------------------------------
 
 
-def _learn_bpe(workers: int, settings: Settings, work: Path) -> List["Counter[str]"]:
-    """``bpecodes`` from both languages together, ``vocab.LANG`` of each; gives the words of each with their counts."""
-    texts = [work / "text" / f"train.{lang}" for lang in settings.languages]
-    with worker_pool(min(workers, 2)) as run:
-        words = list(run(bpe.count_words_of, texts))
+def _count_words(run: Map, settings: Settings, work: Path) -> List["Counter[str]"]:
+    """The words of each language, and how often each occurs."""
+    return list(run(bpe.count_words_of, [work / "text" / f"train.{lang}" for lang in settings.languages]))
+
+
+def _learn_bpe(words: Sequence["Counter[str]"], settings: Settings) -> List[str]:
+    """The codes of both languages together."""
     print(f"learning {settings.merges:,} BPE merges from {sum(map(len, words)):,} words", flush=True)
+    start = time.monotonic()
     codes = bpe.learn(words[0] + words[1], settings.merges)
+    print(f"learn BPE: {len(codes) - 1:,} merges in {time.monotonic() - start:.1f} s", flush=True)
+    return codes
+
+
+def _make_segmenters(
+    workers: int, settings: Settings, work: Path, codes: Sequence[str], counts: Sequence["Counter[str]"]
+) -> List[bpe.Segmenter]:
+    """``bpecodes``, ``vocab.LANG``, and segmenters that know the frequent words of their language.
+
+    So each of these is split once, here, for all processes.
+    """
     with write_whole(work / "bpecodes") as file:
         file.writelines(line + "\n" for line in codes)
-    with worker_pool(workers, _initialise_codes, work) as run:
-        for lang, counts in zip(settings.languages, words):
-            pieces: "Counter[str]" = Counter()
-            for counted in run(_count_pieces, blocks(counts.items(), 5 * _BLOCK)):
-                pieces.update(counted)
-            bpe.write_vocabulary(work / f"vocab.{lang}", pieces)
-    return words
-
-
-def _initialise_codes(work: Path) -> None:
-    _worker["codes"] = bpe.load_segmenter(work / "bpecodes")
-
-
-def _count_pieces(counts: List[Tuple[str, int]]) -> "Counter[str]":
-    return bpe.count_pieces(_worker["codes"], dict(counts))
+    segmenter = bpe.load_segmenter(work / "bpecodes")
+    frequent, segmenters = [], []
+    with worker_pool(workers, _initialise_bpe, [segmenter], settings) as run:
+        words = [[word for word, _ in counted.most_common()] for counted in counts]
+        pieces = chain.from_iterable(run(partial(_split, 0), blocks(chain.from_iterable(words), _BLOCK)))
+        for lang, counted, these in zip(settings.languages, counts, words):
+            split = list(islice(pieces, len(these)))
+            vocabulary = work / f"vocab.{lang}"
+            bpe.write_vocabulary(vocabulary, bpe.count_pieces(split, map(counted.__getitem__, these)))
+            segmenters.append(segmenter.limit(vocabulary, settings.vocabulary_threshold))
+            frequent.append(dict(islice(zip(these, split), bpe.MAX_CACHED)))
+    with worker_pool(workers, _initialise_bpe, segmenters, settings) as run:
+        for side, known in enumerate(frequent):
+            pieces = chain.from_iterable(run(partial(_limit, side), blocks(known.items(), _BLOCK)))
+            segmenters[side].know(dict(zip(known, pieces)))
+    return segmenters
 
 
 def _initialise_bpe(segmenters: Sequence[bpe.Segmenter], settings: Settings) -> None:
     _worker["bpe"], _worker["settings"] = segmenters, settings
 
 
-def _split_words(
-    workers: int, settings: Settings, segmenters: Sequence[bpe.Segmenter], counts: Sequence["Counter[str]"]
-) -> None:
-    """Tell the segmenters the pieces of the frequent words, which are so split once for all processes."""
-    with worker_pool(workers, _initialise_bpe, segmenters, settings) as run:
-        for side, (segmenter, frequent) in enumerate(zip(segmenters, counts)):
-            words = [word for word, _ in frequent.most_common(bpe.MAX_CACHED)]
-            pieces = chain.from_iterable(run(partial(_split, side), blocks(words, 5 * _BLOCK)))
-            segmenter.know(dict(zip(words, pieces)))
-
-
 def _split(side: int, words: List[str]) -> List[str]:
     return list(map(_worker["bpe"][side].split_word, words))
+
+
+def _limit(side: int, words: List[Tuple[str, str]]) -> List[str]:
+    return [_worker["bpe"][side].limit_word(word, pieces) for word, pieces in words]
 
 
 class _Pieces(NamedTuple):

@@ -8,11 +8,13 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import islice
+from threading import Thread
 from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional, TypeVar
 
 from ..errors import InputError
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 Map = Callable[[Callable[..., Any], Iterable[Any]], Iterator[Any]]
 _AHEAD = 4  # blocks for each process that wait to be worked on or collected
 
@@ -59,6 +61,29 @@ def blocks(items: Iterable[Item], size: int) -> Iterator[List[Item]]:
         if not block:
             return
         yield block
+
+
+def begin(number: int, function: Callable[..., Result], *arguments: Any) -> Callable[[], Result]:
+    """Begin a piece of work beside that of a pool of ``number`` processes, in a thread of this one.
+
+    The work may not use a pool itself: Linux has a process die with the thread that has started it.
+
+    Returns:
+        what waits for the result, and raises what the work has raised. With one process it does the work then. The
+        thread ends with this process: work whose result nobody waits for any more keeps nobody waiting.
+    """
+    if number == 1:
+        return lambda: function(*arguments)
+    future: "Future[Result]" = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(function(*arguments))
+        except BaseException as error:  # of whatever kind, it is for the one who waits
+            future.set_exception(error)
+
+    Thread(target=work, daemon=True).start()
+    return future.result
 
 
 def die_with_parent(parent: int) -> None:

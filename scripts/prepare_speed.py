@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""How much faster `rela prepare` is with more processes, stage by stage: side by side in one run, medians.
+
+    python scripts/prepare_speed.py                         # 200,000 generated pairs, 1 and 2 processes
+    python scripts/prepare_speed.py --raw FOLDER            # the pairs of train.en, train.de, valid.en, ... in it
+    python scripts/prepare_speed.py --workers 1 8 --rounds 5
+
+The generated words have lengths and frequencies as in real text. "raw to BPE" is everything before binarising.
+"""
+
+import argparse
+import contextlib
+import io
+import os
+import platform
+import random
+import re
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from itertools import accumulate
+from pathlib import Path
+from typing import Dict, List, Sequence
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from fairseq_rela.data.prepare import SPLITS, Corpus, Settings, prepare
+from fairseq_rela.errors import InputError
+
+_STAGE = re.compile(r"(?P<stage>[^:]+(?:: [a-zA-Z, ]+)?): [\d,]+ \w+ in (?P<seconds>[\d.]+) s")
+_TYPES = 60_000
+_TOKENS = 25  # in a sentence, on average
+BINARISE = "binarise"
+
+
+def write_corpus(folder: Path, pairs: int, languages: Sequence[str]) -> None:
+    """Random words with Zipf's frequencies, capitals, numbers and punctuation."""
+    rng = random.Random(1)
+    for lang in languages:
+        types = [
+            "".join(rng.choices("etaoinshrdlucmfwypvbgkjqxz", k=1 + round(rng.gammavariate(4, 1.7))))
+            for _ in range(_TYPES)
+        ]
+        weights = list(accumulate(1 / (rank + 2.7) for rank in range(_TYPES)))
+        for split, size in {"train": pairs, "valid": 3000, "test": 3000}.items():
+            with open(folder / f"{split}.{lang}", "w", encoding="utf-8") as file:
+                for _ in range(size):
+                    words = rng.choices(types, cum_weights=weights, k=max(2, round(rng.gammavariate(4, _TOKENS / 4))))
+                    words[0] = words[0].capitalize()
+                    words[rng.randrange(len(words))] += rng.choice([",", ",", " (2014)", "'s", ': "No"', " 3.5 %"])
+                    file.write(" ".join(words) + ".\n")
+
+
+def time_stages(raw: Path, output: Path, languages: Sequence[str], workers: int) -> Dict[str, float]:
+    """Seconds of each stage that reports its own, and of all, in the order of the stages."""
+    corpus = Corpus({split: (raw / f"{split}.{languages[0]}", raw / f"{split}.{languages[1]}") for split in SPLITS})
+    printed = io.StringIO()
+    start = time.perf_counter()
+    with contextlib.redirect_stdout(printed):
+        prepare(corpus, Settings(*languages), output, workers)
+    total = time.perf_counter() - start
+    shutil.rmtree(output)
+    stages = {m["stage"]: float(m["seconds"]) for m in map(_STAGE.match, printed.getvalue().splitlines()) if m}
+    return {**stages, "raw to BPE": total - stages[BINARISE], "all": total}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--raw", type=Path, metavar="FOLDER")
+    parser.add_argument("--lines", type=int, default=200_000, help="pairs to generate (%(default)s)")
+    parser.add_argument("--languages", nargs=2, default=["en", "de"], metavar="LANG")
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    times: List[List[Dict[str, float]]] = [[] for _ in arguments.workers]
+    try:
+        with tempfile.TemporaryDirectory(prefix="prepare_speed.") as folder:
+            raw = arguments.raw
+            if raw is None:
+                raw = Path(folder) / "raw"
+                raw.mkdir()
+                write_corpus(raw, arguments.lines, arguments.languages)
+            for number in range(arguments.rounds):
+                for workers, of_these in zip(arguments.workers, times):
+                    of_these.append(time_stages(raw, Path(folder) / "data", arguments.languages, workers))
+                    print(f"round {number + 1}, --workers {workers}: {of_these[-1]['all']:.1f} s", flush=True)
+    except InputError as error:
+        print(f"prepare_speed: {error}", file=sys.stderr)
+        return 2
+    print(f"\nPython {platform.python_version()}, {os.cpu_count()} cores; medians of {arguments.rounds} rounds, in s")
+    print(f"{'':32}" + "".join(f"{f'{workers} workers':>12}" for workers in arguments.workers) + f"{'ratio':>9}")
+    for stage in times[0][0]:
+        medians = [statistics.median(one[stage] for one in of_these) for of_these in times]
+        print(
+            f"{stage:32}"
+            + "".join(f"{value:12.2f}" for value in medians)
+            + f"{medians[0] / max(medians[-1], 1e-9):9.2f}"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
