@@ -75,28 +75,21 @@ def _gradients(
     grad: Tensor, z: Tensor, weight: Tensor, gate: Optional[Tensor], rms: Tensor
 ) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
     """Of z, weight and gate."""
-    size = z.size(-1)
-    shape, z, rms, grad = z.shape, z.reshape(-1, size), rms.reshape(-1, 1), grad.reshape(-1, size)
-    normed = z / rms
-    if gate is None:
-        product = grad * normed
-        grad_z = grad * weight
-    else:
+    # two tensors of z's size, one of them returned: fresh memory costs more than arithmetic
+    shape, size = z.shape, z.size(-1)
+    z, grad, inverse = z.reshape(-1, size), grad.reshape(-1, size), rms.reshape(-1).reciprocal()
+    product = grad * z
+    if gate is not None:
         sigmoid = (z * gate).sigmoid_()
-        grad_z = grad * sigmoid
-        product = grad_z * normed
-        grad_z.mul_(weight)
+        product.mul_(sigmoid)  # t RMS(z)
     # sums as products of a matrix and a vector: they read once and write next to nothing
-    grad_weight = _sum_of_rows(product)
-    grad_z.addcmul_(normed, torch.mv(product, weight).div_(size).unsqueeze(1), value=-1).div_(rms)
+    grad_weight = torch.mv(product.t(), inverse)
+    mean = torch.mv(product, weight).mul_(inverse).div_(size)  # of t g
     if gate is None:
-        return grad_z.view(shape), grad_weight, None
-    of_gate = product.addcmul_(product, sigmoid, value=-1)
-    grad_z.addcmul_(of_gate, weight * gate)
-    grad_gate = _sum_of_rows(torch.mul(of_gate, z, out=sigmoid)).mul_(weight)
-    return grad_z.view(shape), grad_weight, grad_gate
-
-
-def _sum_of_rows(x: Tensor) -> Tensor:
-    """Of a matrix."""
-    return torch.mv(x.t(), x.new_ones(x.size(0)))
+        grad_z, grad_gate = torch.mul(grad, weight, out=product), None
+    else:
+        of_gate = product.addcmul_(product, sigmoid, value=-1)  # t RMS(z) (1 - sigma)
+        grad_z = sigmoid.mul_(grad).mul_(weight).addcmul_(of_gate, weight * gate)
+        grad_gate = torch.mv(of_gate.mul_(z).t(), inverse).mul_(weight)
+    grad_z.addcmul_(z, mean.mul_(inverse).unsqueeze(1), value=-1)
+    return grad_z.mul_(inverse.unsqueeze(1)).view(shape), grad_weight, grad_gate
