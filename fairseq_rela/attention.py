@@ -1,8 +1,7 @@
 """Multi-head attention with any weight function and norm, as a subclass of fairseq's own module."""
 
 import logging
-from contextlib import contextmanager, nullcontext
-from typing import Callable, Dict, Iterator, Optional, Set, Tuple
+from typing import Callable, Dict, Optional, Set, Tuple
 
 import torch
 from fairseq.modules import MultiheadAttention
@@ -10,8 +9,8 @@ from torch import Tensor, nn
 
 from . import functional
 from .errors import InputError
-from .functional import at_least_float32
-from .kernels import backends
+from .functional import HALF_PRECISION, at_least_float32
+from .kernels import backends, relu_attention
 from .kernels.rms_norm import rms_norm
 from .variants import find_variant
 
@@ -33,7 +32,8 @@ class VariantAttention(MultiheadAttention):
     checkpoint can start a model; those of the norm are ``attn_norm.weight`` (gain) and ``attn_norm.gate``.
 
     Where the weights are ReLU's, passes over whole sequences from which nobody wants the weights go by a fused
-    kernel (:mod:`fairseq_rela.kernels.backends`); steps of decoding and all else go as above, the plain way.
+    kernel (:mod:`fairseq_rela.kernels.backends`), and steps of decoding straight from fairseq's cache; all else goes
+    as above, the plain way.
 
     Args:
         variant_name: a key of :data:`fairseq_rela.variants.VARIANTS`.
@@ -43,7 +43,7 @@ class VariantAttention(MultiheadAttention):
         kwargs: as for :class:`fairseq.modules.MultiheadAttention`.
 
     Attributes:
-        last_backend: what computed the last pass: ``plain``, or the name of a kernel; None before the first.
+        last_backend: what computed the last pass: ``plain``, ``step``, or the name of a kernel; None before the first.
 
     Raises:
         InputError: no such backend, or ``fused`` for an attention that no kernel computes.
@@ -67,8 +67,7 @@ class VariantAttention(MultiheadAttention):
         self.attn_norm = variant.norm(embed_dim) if variant.norm is not None else None
         # keeps fairseq off torch's fused softmax attention, which knows no other weight function
         self.skip_embed_dim_check = True
-        for projection in (self.q_proj, self.k_proj, self.v_proj):
-            projection.register_forward_hook(self._projected)
+        self._has_hooks = False
 
     def extra_repr(self) -> str:
         return self.variant_name
@@ -99,31 +98,50 @@ class VariantAttention(MultiheadAttention):
         Returns:
             the output (T, B, d), and the weights in at least float32 or None.
         """
-        wants_weights = need_weights or need_head_weights
-        with _autocast_off(query) as was_on:
-            if was_on:
+        if _autocast_is_on(query):
+            with torch.autocast(query.device.type, enabled=False):
                 query, key, value = (x if x is None else x.float() for x in (query, key, value))
-            if not (wants_weights or before_softmax or incremental_state is not None):
-                kernel = self._kernel(query, key, value, key_padding_mask, attn_mask)
-                if kernel is not None:
-                    context = self._fused(kernel, query, key, value, key_padding_mask, attn_mask)
-                    return self._output(context, query, kernel.norm), None
-            self._ran("plain")
-            scores, values = super().forward(
-                query,
-                key,
-                value,
-                key_padding_mask=key_padding_mask,
-                incremental_state=incremental_state,
-                static_kv=static_kv,
-                attn_mask=_as_minus_infinity(attn_mask),
-                before_softmax=True,
-            )  # (B*H, T, S), (B*H, S, d_h)
-            if before_softmax:
-                return scores, values
-            weights = self.weight_function(scores)
-            output = self._output(self._weighted_sum(self.dropout_module(weights), values), query)
-
+                return self.forward(
+                    query,
+                    key,
+                    value,
+                    key_padding_mask,
+                    incremental_state,
+                    need_weights,
+                    static_kv,
+                    attn_mask,
+                    before_softmax,
+                    need_head_weights,
+                )
+        if query.dtype in HALF_PRECISION and not self._has_hooks:
+            self._add_hooks()
+        wants_weights = need_weights or need_head_weights
+        if before_softmax or need_head_weights:
+            pass
+        elif incremental_state is not None:
+            step = self._step(query, incremental_state, static_kv, attn_mask, key_padding_mask, need_weights)
+            if step is not None:
+                return step
+        elif not need_weights:
+            kernel = self._kernel(query, key, value, key_padding_mask, attn_mask)
+            if kernel is not None:
+                context = self._fused(kernel, query, key, value, key_padding_mask, attn_mask)
+                return self._output(context, query, kernel.norm), None
+        self._ran("plain")
+        scores, values = super().forward(
+            query,
+            key,
+            value,
+            key_padding_mask=key_padding_mask,
+            incremental_state=incremental_state,
+            static_kv=static_kv,
+            attn_mask=_as_minus_infinity(attn_mask),
+            before_softmax=True,
+        )  # (B*H, T, S), (B*H, S, d_h)
+        if before_softmax:
+            return scores, values
+        weights = self.weight_function(scores)
+        output = self._output(self._weighted_sum(self.dropout_module(weights), values), query)
         if not wants_weights:
             return output, None
         bsz = query.size(1)
@@ -193,6 +211,48 @@ class VariantAttention(MultiheadAttention):
             attn_mask=attn_mask if backends.is_future_mask(attn_mask) else _as_minus_infinity(attn_mask),
             dropout=dropout.p if self.training or dropout.apply_during_inference else 0.0,
         )
+
+    def _step(
+        self,
+        query: Tensor,
+        incremental_state: IncrementalState,
+        static_kv: bool,
+        attn_mask: Optional[Tensor],
+        key_padding_mask: Optional[Tensor],
+        need_weights: bool,
+    ) -> Optional[Tuple[Tensor, Optional[Tensor]]]:
+        """A step of decoding from fairseq's cache, which it leaves as fairseq does; or None, for the plain way.
+
+        That is for the first step, which fills the cache, and any with dropout or masks of its own.
+        """
+        dropout = self.dropout_module
+        if not self._may_be_fused or attn_mask is not None or self.training or dropout.apply_during_inference:
+            return None
+        cache = self._get_input_buffer(incremental_state)
+        keys, values, padding = (cache.get(f"prev_{name}") for name in ("key", "value", "key_padding_mask"))
+        if query.size(0) != 1 or keys is None or torch.jit.is_tracing() or self.onnx_trace:
+            return None
+        bsz = query.size(1)
+        if self.self_attention:
+            if padding is not None or key_padding_mask is not None or keys.size(0) != bsz:
+                return None
+            shape = bsz, self.num_heads, 1, self.head_dim
+            keys = torch.cat((keys, self.k_proj(query).view(shape)), dim=2)
+            values = torch.cat((values, self.v_proj(query).view(shape)), dim=2)
+            cache.update(prev_key=keys, prev_value=values, prev_key_padding_mask=None)
+            self._set_input_buffer(incremental_state, cache)
+        elif not static_kv or (padding is None and key_padding_mask is not None):
+            return None
+        self._ran("step")
+        context, weights = relu_attention.attend_step(self.q_proj(query) * self.scaling, keys, values, padding)
+        if need_weights:  # of the hypotheses of each sentence, (B', H, B/B', S)
+            weights = weights.view(*keys.shape[:2], -1, keys.size(2)).mean(dim=1).view(bsz, 1, -1)
+        return self._output(context, query), weights if need_weights else None
+
+    def _add_hooks(self) -> None:
+        for projection in (self.q_proj, self.k_proj, self.v_proj):
+            projection.register_forward_hook(self._projected)
+        self._has_hooks = True
 
     def _projected(self, module: nn.Module, inputs: Tuple[Tensor, ...], output: Tensor) -> Tensor:
         """Hook of the projections: their output for fairseq's scores, or for a kernel that takes it as it is."""
@@ -308,15 +368,21 @@ def _cast(context: Tensor, dtype: torch.dtype) -> Tensor:
 
     Only ReLU without a norm gets there, and by then its training has diverged, as the paper found.
     """
-    if dtype in (torch.float16, torch.bfloat16):
+    if dtype in HALF_PRECISION:
         limit = torch.finfo(dtype).max / context.size(-1)
         context = context.clamp(-limit, limit)
     return context.to(dtype)
 
 
-@contextmanager
-def _autocast_off(x: Tensor) -> Iterator[bool]:
-    """No autocast inside, since it would put the scores in half precision; the value says whether there was any."""
-    active = torch.is_autocast_enabled() if x.is_cuda else torch.is_autocast_cpu_enabled()
-    with torch.autocast(x.device.type, enabled=False) if active else nullcontext():
-        yield active
+def _autocast_is_on(x: Tensor) -> bool:
+    """It would put the scores in half precision."""
+    if _ASKS_BY_DEVICE:
+        return torch.is_autocast_enabled("cuda" if x.is_cuda else "cpu")
+    return torch.is_autocast_enabled() if x.is_cuda else torch.is_autocast_cpu_enabled()
+
+
+try:  # from torch 2.4 on, where the other way warns, which takes longer than a small product of matrices
+    torch.is_autocast_enabled("cpu")
+    _ASKS_BY_DEVICE = True
+except TypeError:
+    _ASKS_BY_DEVICE = False

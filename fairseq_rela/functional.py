@@ -13,10 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+HALF_PRECISION = (torch.float16, torch.bfloat16)
+
 
 def at_least_float32(x: Tensor) -> Tensor:
     """``x`` in float32, or unchanged where it is float32 or float64 already."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    return x.float() if x.dtype in HALF_PRECISION else x
 
 
 def relu(scores: Tensor) -> Tensor:

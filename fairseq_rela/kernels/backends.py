@@ -35,7 +35,7 @@ _CPU = Kernel("cpu", relu_attention.attend, rms_norm.rms_norm, takes_half=False)
 
 
 def describe(name: str) -> str:
-    """What computed an attention, for the log: ``plain`` or a kernel's name in words."""
+    """What computed an attention in training, for the log: ``plain`` or a kernel's name in words."""
     return "plain PyTorch" if name == "plain" else f"the kernel {name}"
 
 

@@ -70,6 +70,33 @@ def attend(
     return function.apply(q, k, v, padding, attn_mask, options)
 
 
+def attend_step(queries: Tensor, keys: Tensor, values: Tensor, padding: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+    """The same for one position of each hypothesis in decoding, differentiable by autograd; no dropout.
+
+    The hypotheses of a sentence stand next to each other, and where they share its keys one product serves them all.
+
+    Args:
+        queries: projected and scaled, ``(1, B, d)``.
+        keys, values: ``(B', H, S, d_h)``, of sentences with B / B' hypotheses each.
+        padding: ``(B', S)``, true at padding.
+
+    Returns:
+        the context, ``(1, B, d)``, and the weights, ``(B' H, B / B', S)``.
+    """
+    sentences, heads, length, head_dim = keys.shape
+    keys, values = keys.view(-1, length, head_dim), values.view(-1, length, head_dim)
+    shared = sentences != queries.size(1)
+    of_heads = queries.view(sentences, -1, heads, head_dim).transpose(1, 2) if shared else queries
+    weights = torch.bmm(of_heads.reshape(keys.size(0), -1, head_dim), keys.transpose(1, 2))
+    if padding is not None:
+        padding = padding.to(torch.bool)[:, None, None]
+        weights.view(sentences, heads, -1, length).masked_fill_(padding, -torch.inf)
+    context = torch.bmm(weights.relu_(), values)
+    if shared:
+        context = context.view(sentences, heads, -1, head_dim).transpose(1, 2)
+    return context.reshape(queries.shape), weights
+
+
 class _Options(NamedTuple):
     """
     Attributes:

@@ -46,7 +46,8 @@ def _root_mean_square(z: Tensor, eps: float) -> Tensor:
     """Of the last dimension, which stays; squares neither overflow nor vanish, as those of 1e-20 would."""
     size = z.size(-1)
     norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
-    return torch.hypot(norm, _constant(math.sqrt(eps * size), z.dtype, z.device)).mul_(size**-0.5)
+    offset, scale = (_constant(value, z.dtype, z.device) for value in (math.sqrt(eps * size), size**-0.5))
+    return torch.hypot(norm, offset).mul_(scale)
 
 
 @lru_cache(maxsize=None)
