@@ -85,6 +85,7 @@ def test_the_memory_meter():
     assert saved_bytes(lambda: x.exp().sum()) == size  # its result
     assert saved_bytes(lambda: (x * x).sum()) == size  # x, once
     assert saved_bytes(lambda: x + 1) == 0
+    assert saved_bytes(lambda: (x * x.exp()).sum(), [x]) == size  # the exponential, not x
 
     def two_alive():
         y = x.detach() + 1

@@ -207,6 +207,6 @@ def measure(
             "skipped": {**skipped, **slow},
         }
         if name == "forward_backward":
-            result["saved_bytes"] = {key: saved_bytes(found[key]) for key in times}
+            result["saved_bytes"] = {key: saved_bytes(found[key], (x.q, x.k, x.v)) for key in times}
             result["peak_bytes"] = {key: peak_bytes(runs[key], device) for key in times}
     return result

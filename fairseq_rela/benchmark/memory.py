@@ -1,21 +1,26 @@
 """Bytes that a computation keeps for its gradient, and the most that are alive at a time."""
 
 import weakref
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Sequence
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 
-def saved_bytes(forward: Callable[[], Any]) -> int:
-    """Of the tensors that autograd keeps after a forward pass; memory that several share counts once."""
+def saved_bytes(forward: Callable[[], Any], inputs: Sequence[torch.Tensor] = ()) -> int:
+    """Of the tensors that autograd keeps after a forward pass; memory that several share counts once.
+
+    The inputs themselves do not count: they are there before.
+    """
+    given = {tensor.untyped_storage().data_ptr() for tensor in inputs}
     sizes: Dict[int, int] = {}
     kept = []  # the addresses of what is alive are different
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        sizes[storage.data_ptr()] = storage.nbytes()
+        if storage.data_ptr() not in given:
+            sizes[storage.data_ptr()] = storage.nbytes()
         kept.append(tensor)
         return tensor
 

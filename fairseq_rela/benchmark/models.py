@@ -10,7 +10,7 @@ from fairseq.data import Dictionary
 from fairseq.sequence_generator import SequenceGenerator
 
 from ..models.transformer_rela import MODEL_NAME, TransformerRelaConfig, TransformerRelaModel, apply_architecture
-from .timing import compare, interleave, summary
+from .timing import Times, compare, interleave, summary
 
 BASELINE = "softmax"
 # name to attention and backend
@@ -109,16 +109,8 @@ def training(
         model = build(attention, size, backend).to(device, getattr(torch, dtype)).train()
         steps[name] = _step(model, torch.optim.Adam(model.parameters(), lr=1e-4), batch)
     times, skipped = interleave(steps, budget, rounds, synchronise)
-    return {
-        "size": size._asdict(),
-        "tokens": int((batch[3] != 1).sum()),
-        "length": mean_length,
-        "dtype": dtype,
-        "baseline": BASELINE,
-        "seconds": {key: summary(values) for key, values in times.items()},
-        "ratio": compare(times, BASELINE),
-        "skipped": skipped,
-    }
+    tokens = int((batch[3] != 1).sum())
+    return {**_record(size, dtype, times, skipped), "tokens": tokens, "length": mean_length}
 
 
 def _step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Tuple[torch.Tensor, ...]) -> Callable:
@@ -152,7 +144,6 @@ def decoding(
     models = {
         name: build(attention, size, backend).to(device, getattr(torch, dtype)).eval()
         for name, (attention, backend) in VARIANTS.items()
-        if name != "rela_g_plain"  # steps of decoding are computed the plain way by both
     }
     cells = []
     for length in lengths:
@@ -165,17 +156,17 @@ def decoding(
             )
             runs[name] = partial(generator.generate, [], sample)
         times, skipped = interleave(runs, budget / len(lengths), rounds, synchronise)
-        cells.append(
-            {
-                "size": size._asdict(),
-                "length": length,
-                "batch": batch,
-                "beam": beam,
-                "dtype": dtype,
-                "baseline": BASELINE,
-                "seconds": {key: summary(values) for key, values in times.items()},
-                "ratio": compare(times, BASELINE),
-                "skipped": skipped,
-            }
-        )
+        cells.append({**_record(size, dtype, times, skipped), "length": length, "batch": batch, "beam": beam})
     return cells
+
+
+def _record(size: Size, dtype: str, times: Times, skipped: Dict[str, str]) -> Dict[str, Any]:
+    """What a benchmark says of one comparison."""
+    return {
+        "size": size._asdict(),
+        "dtype": dtype,
+        "baseline": BASELINE,
+        "seconds": {key: summary(values) for key, values in times.items()},
+        "ratio": compare(times, BASELINE),
+        "skipped": skipped,
+    }

@@ -157,6 +157,7 @@ def describe(device: torch.device) -> Dict[str, Any]:
         "command": " ".join(["rela", *sys.argv[1:]]),
         "versions": versions,
         "device": {"type": device.type, "name": name, "cores": os.cpu_count(), "threads": torch.get_num_threads()},
+        "environment": {key: value for key, value in os.environ.items() if key.startswith(("MALLOC_", "OMP_", "KMP_"))},
         "load_before": _load(),
     }
 
