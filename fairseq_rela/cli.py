@@ -49,9 +49,24 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message}; {self.prog} --help says more\n")
 
 
+class _IntermixedParser(_Parser):
+    """Takes what has no option's name wherever it stands, between options and behind them too."""
+
+    _within = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if self._within:  # called by the next line
+            return super().parse_known_args(args, namespace)
+        self._within = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._within = False
+
+
 def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="rela", description="Rectified linear attention for fairseq: from raw text to score.")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=_IntermixedParser)
     for add in (
         *(_add_reproduce, _add_download, _add_synthetic, _add_prepare),
         *(_add_train, _add_average, _add_translate, _add_score, _add_attention, _add_analyze, _add_rank, _add_aer),

@@ -14,7 +14,7 @@ from . import checkpoints, config
 from .commands import USER_DIR, load_plugin, refuse_colon, run_fairseq
 from .data import corpora, synthetic
 from .data.folders import only_process
-from .data.lines import read_json, read_lines, sha256, write_json
+from .data.lines import read_json, read_lines, read_record, sha256, write_json
 from .data.prepare import describe, load_record, prepare, refuse_changed, settings_of
 from .data.sources import fetch_all, fetch_recorded
 from .errors import InputError
@@ -211,7 +211,7 @@ def _train_alone(
     }
     done = save_dir / "train.json"
     if done.is_file():
-        _refuse_different(save_dir, "was trained", _read_record(done), wanted)
+        _refuse_different(save_dir, "was trained", read_record(done), wanted)
         print(f"{save_dir}: already trained")
         return
     good = checkpoints.newest_good(save_dir)
@@ -285,19 +285,12 @@ def _refuse_full_disk(save_dir: Path) -> None:
         )
 
 
-def _read_record(path: Path) -> Dict[str, Any]:
-    record = read_json(path)
-    if not isinstance(record, dict):
-        raise InputError(f"{path}: not of this program; move it away, or use another folder")
-    return record
-
-
 def _refuse_foreign_run(save_dir: Path, wanted: Dict[str, Any]) -> None:
     """What an interrupted run left is gone on with only where it was started with the same settings."""
     started = save_dir / "train.started.json"
     begun = any(save_dir.glob("checkpoint*.pt"))
     if begun and started.is_file():
-        _refuse_different(save_dir, "holds a run begun", _read_record(started), wanted)
+        _refuse_different(save_dir, "holds a run begun", read_record(started), wanted)
     elif begun:
         raise InputError(f"{save_dir} holds checkpoints that `rela train` did not make; train elsewhere")
     write_json(started, wanted)
@@ -413,7 +406,7 @@ def _translate(experiment: Experiment) -> None:
     }
     output = experiment.run / "test"
     if record_path.is_file():
-        record = _read_record(record_path)
+        record = read_record(record_path)
         same = {key: record.get(key) for key in wanted} == wanted
         if same and record.get("outputs") == _checksums(_translations(experiment)):
             print(f"{output}.txt: already translated")
@@ -457,7 +450,7 @@ def _score(experiment: Experiment) -> None:
     refuse_changed(experiment.data, [f"raw/test.{lang}", f"text/test.{lang}"])
     record = experiment.run / "translate.json"
     _checksum_of_stage(record, "translate")
-    translated = _read_record(record)
+    translated = read_record(record)
     if translated.get("outputs") != _checksums(_translations(experiment)):
         raise InputError(
             f"{experiment.run}/test.bpe has changed since it was translated; run the stage translate again"
@@ -508,7 +501,7 @@ def _attention(experiment: Experiment) -> None:
         "sha256": _checksum_of_stage(checkpoint, "average"),
         "data": load_record(experiment.data)["outputs"],
     }
-    summary = _read_record(output) if output.is_file() else {}
+    summary = read_record(output) if output.is_file() else {}
     if {key: summary.get(key) for key in made_of} != made_of:
         summary = {**summarise(checkpoint, experiment.data, "test"), **made_of}
         write_json(output, summary)
@@ -527,7 +520,7 @@ def _analyze(experiment: Experiment) -> None:
         "data": analyses.data_checksums(experiment.data, "test"),
         "gold": {"file": gold.name, "sha256": _checksum_of_stage(gold, "prepare")} if gold else None,
     }
-    done = _read_record(output) if output.is_file() and (experiment.run / "examples.json").is_file() else {}
+    done = read_record(output) if output.is_file() and (experiment.run / "examples.json").is_file() else {}
     if {key: done.get(key) for key in made_of} == made_of:
         print(f"{output}: already analysed")
         return
@@ -554,8 +547,8 @@ def table(experiments: Sequence[Experiment]) -> str:
 
     signature = ""
     for experiment in experiments:
-        scores = _read_record(experiment.run / "score.json")
-        summary = _read_record(experiment.run / "attention.json")
+        scores = read_record(experiment.run / "score.json")
+        summary = read_record(experiment.run / "attention.json")
         signature = scores["signature"]
         add("", experiment.attention)
         add("sacreBLEU", f"{scores['bleu']:.2f}")

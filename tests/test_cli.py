@@ -2,6 +2,7 @@
 
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from conftest import run, run_rela
@@ -115,6 +116,21 @@ def test_score_by_the_command_line(tmp_path):
     assert result.returncode == 0, result.stderr
     assert "sacreBLEU 100.00" in result.stdout and "tok:13a" in result.stdout
     assert '"signature"' in (tmp_path / "score.json").read_text()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "synthetic relu score translate --root X --override a=1",
+        "synthetic relu --root X score --override a=1 translate",
+        "--root X synthetic --override a=1 relu score translate",
+        "--override a=1 --root X synthetic relu score translate",
+    ],
+)
+def test_stages_may_stand_before_between_and_behind_options(words):
+    options = cli.build_parser().parse_args(["reproduce", *words.split()])
+    assert (options.task, options.attention, options.stages) == ("synthetic", "relu", ["score", "translate"])
+    assert options.root == Path("X") and options.override == ["a=1"]
 
 
 def test_the_stages_of_the_help_are_those_of_the_chain():

@@ -1,6 +1,7 @@
 """Lines end at LF and nowhere else; outputs appear whole or not at all."""
 
 import gzip
+import os
 
 import pytest
 from hypothesis import given
@@ -63,6 +64,17 @@ def test_bad_files_are_named(tmp_path, name, content, message):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(InputError, match="absent: cannot be read"):
         list(read_lines(tmp_path / "absent"))
+
+
+def test_what_a_killed_process_left_half_written_goes_with_the_next_writing(tmp_path):
+    gone = 2**22 + 1  # more than Linux gives to processes
+    mine = tmp_path / f".a[1].{gone}.partial"
+    others = [tmp_path / f".{name}.partial" for name in (f"a[1].{os.getppid()}", f"a1.{gone}", "a[1].7x", "a[1]")]
+    for path in (mine, *others):
+        path.write_text("half")
+    with write_whole(tmp_path / "a[1]") as file:
+        file.write("whole")
+    assert sorted(tmp_path.iterdir()) == sorted([*others, tmp_path / "a[1]"])
 
 
 def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path):

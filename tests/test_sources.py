@@ -654,9 +654,9 @@ def test_bad_specifications_are_named(spec, message):
 def test_what_a_killed_download_wrote_half_goes_with_the_rest(tmp_path):
     from fairseq_rela.data.sources import _remove_part
 
-    path = tmp_path / "a[1].tgz"
-    left = [tmp_path / name for name in ("a[1].tgz.part", "a[1].tgz.part.json", ".a[1].tgz.part.json.17.partial")]
-    others = [tmp_path / name for name in ("a[1].tgz", ".a1.tgz.part.json.17.partial", "b.tgz.part")]
+    path, gone = tmp_path / "a[1].tgz", 2**22 + 1  # more than Linux gives to processes
+    left = [tmp_path / name for name in ("a[1].tgz.part", "a[1].tgz.part.json", f".a[1].tgz.part.json.{gone}.partial")]
+    others = [tmp_path / name for name in ("a[1].tgz", f".a1.tgz.part.json.{gone}.partial", "b.tgz.part")]
     for file in (*left, *others):
         file.write_text("x")
     _remove_part(path)

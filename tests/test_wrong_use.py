@@ -180,7 +180,10 @@ RELA = [
     (TRANSLATE.replace("{data}", "{F}/listed"), "prepare.json: not a record of `rela prepare`"),
     (TRAIN.replace("{data}", "{F}/unlisted"), "prepare.json: not a record of `rela prepare`"),
     (TRAIN.replace("{O}/run", "{run}"), "holds checkpoints that `rela train` did not make; train elsewhere"),
-    (TRAIN.replace("{O}/run", "{F}/listed-run"), "train.json: not of this program; move it away"),
+    (
+        TRAIN.replace("{O}/run", "{F}/listed-run"),
+        "train.json: not a record of this package",
+    ),
     (TRAIN.replace("{O}/run", "{F}/foreign-run"), "was trained with other task"),
     (RANK.replace("{last}", "{F}/listed-run/model.pt").replace("{data}", "{F}/other"), "with another dict.xa.txt"),
     (TRAIN.replace("{O}/run", "/"), "not a name that something can be trained under"),

@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 
 import numpy
 
-from ..data.lines import read_json
+from ..data.lines import read_record
 from ..errors import InputError
 from ..variants import SITES
 from .paper import TASK_NAMES, Ablation, find_row
@@ -160,7 +160,7 @@ def _with_unique_labels(runs: List[Run]) -> List[Run]:
 def _load_run(folder: Path) -> Run:
     if not folder.is_dir():
         raise InputError(f"{folder}: no such run folder; give a folder such as experiments/TASK/ATTENTION")
-    files = {name: _read(folder / f"{name}.json") for name in FILES if (folder / f"{name}.json").is_file()}
+    files = {name: read_record(folder / f"{name}.json") for name in FILES if (folder / f"{name}.json").is_file()}
     if not any(name in files for name in ("score", "attention", "analysis", "rank", "train")):
         raise InputError(
             f"{folder}: nothing to report, neither score.json nor analysis.json; "
@@ -202,13 +202,6 @@ def _load_run(folder: Path) -> Run:
 
 def _label(attention: str, sites: Sequence[str]) -> str:
     return attention if len(sites) == len(SITES) else f"{attention} ({','.join(sites)})"
-
-
-def _read(path: Path) -> Dict[str, Any]:
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: not a record of this package, which is a JSON object; make it again")
-    return content
 
 
 @contextmanager

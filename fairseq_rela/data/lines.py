@@ -1,14 +1,16 @@
 """Text files whose lines end at LF and nowhere else, and outputs that appear whole or not at all."""
 
+import glob
 import gzip
 import hashlib
 import json
 import os
+import re
 import zlib
 from contextlib import contextmanager
 from itertools import count, islice, zip_longest
 from pathlib import Path
-from typing import IO, Any, Iterable, Iterator, List, NamedTuple, Tuple, Union
+from typing import IO, Any, Dict, Iterable, Iterator, List, NamedTuple, Tuple, Union
 
 from ..errors import InputError
 
@@ -123,6 +125,7 @@ def write_whole(path: PathLike, mode: str = "w") -> Iterator[IO[Any]]:
     if not path.name or path.is_dir():
         raise InputError(f"{path}: a folder; give the name of a file to write")
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    remove_half_written(path)
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -136,6 +139,25 @@ def write_whole(path: PathLike, mode: str = "w") -> Iterator[IO[Any]]:
     finally:
         if partial.exists():
             partial.unlink()
+
+
+def remove_half_written(path: Path) -> None:
+    """Remove what processes that are no more, killed perhaps, left of :func:`write_whole` to ``path``."""
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.(\d+)\.partial")
+    for file in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
+        found = pattern.fullmatch(file.name)
+        if found and not _is_alive(int(found[1])):
+            file.unlink()
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # of another user
+        return True
+    return True
 
 
 def refuse_overwriting(inputs: Iterable[PathLike], outputs: Iterable[PathLike]) -> None:
@@ -167,6 +189,17 @@ def read_json(path: PathLike) -> Any:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
     except ValueError as error:
         raise InputError(f"{path}: not valid JSON ({error}); remove it and run the step again") from error
+
+
+def read_record(path: PathLike) -> Dict[str, Any]:
+    """
+    Raises:
+        InputError: no such file, or not a JSON object, as all records of this package are.
+    """
+    record = read_json(path)
+    if not isinstance(record, dict):
+        raise InputError(f"{path}: not a record of this package, which is a JSON object; move it away or make it again")
+    return record
 
 
 def sha256(path: PathLike) -> str:

@@ -6,7 +6,6 @@ others (a zip for a tgz). The local file must be one of them.
 """
 
 import errno
-import glob
 import hashlib
 import logging
 import os
@@ -28,7 +27,7 @@ from tqdm import tqdm
 from ..errors import InputError
 from .archives import kind, looks_like_html, verify
 from .folders import only_process
-from .lines import read_json, write_json
+from .lines import read_json, remove_half_written, write_json
 
 Entry = Dict[str, Any]  # of a record: url, the list of parts, empty for a file got by hand; bytes; sha256; content
 _BLOCK = 1 << 16
@@ -453,9 +452,8 @@ def _sidecar(part: Path) -> Path:
 
 def _remove_part(path: Path) -> None:
     sidecar = _sidecar(_part(path))
-    # a process that was killed while it wrote the sidecar leaves a file of its own; there is one download at a time
-    torn = path.parent.glob(f".{glob.escape(sidecar.name)}.*.partial")
-    for file in (_part(path), sidecar, *torn):
+    remove_half_written(sidecar)
+    for file in (_part(path), sidecar):
         if file.exists():
             file.unlink()
 
