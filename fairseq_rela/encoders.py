@@ -3,6 +3,8 @@
 With them ``fairseq-interactive`` and the hub interface (``from_pretrained(...).translate([...])``) see the very
 pieces that the model was trained on. fairseq's own ``moses`` and ``subword_nmt`` know neither the normalisation
 nor the vocabulary threshold, and feed the model unknown words.
+
+What they need is imported when one is made: fairseq imports this module at every start.
 """
 
 from dataclasses import dataclass, field
@@ -12,17 +14,6 @@ from typing import Optional
 from fairseq.data.encoders import register_bpe, register_tokenizer
 from fairseq.dataclass import FairseqDataclass
 
-from .data import bpe, text
-from .data.prepare import (
-    Settings,
-    has_case,
-    load_record,
-    load_segmenter,
-    load_truecaser,
-    make_preprocessor,
-    settings_of,
-)
-from .data.truecase import detruecase
 from .errors import InputError, one_line_in_fairseq
 
 
@@ -43,17 +34,19 @@ class RelaMosesTokenizer:
     """
 
     def __init__(self, cfg: RelaMosesConfig) -> None:
+        from .data import prepare, text
+
         with one_line_in_fairseq():
             if not cfg.source_lang or not cfg.target_lang:
                 raise InputError("--tokenizer rela_moses needs --source-lang and --target-lang")
-            settings = Settings(cfg.source_lang, cfg.target_lang)
+            settings = prepare.Settings(cfg.source_lang, cfg.target_lang)
             prepared = getattr(cfg, "prepared", None)
             if prepared:
-                settings = settings_of(load_record(prepared))
+                settings = prepare.settings_of(prepare.load_record(prepared))
                 if settings.languages != (cfg.source_lang, cfg.target_lang):
                     pair = "-".join(settings.languages)
                     raise InputError(f"--prepared {prepared} is of {pair}, not {cfg.source_lang}-{cfg.target_lang}")
-            self.preprocess = make_preprocessor(settings, settings.source_lang)
+            self.preprocess = prepare.make_preprocessor(settings, settings.source_lang)
             self.detokenise = text.Detokeniser(settings.target_lang, settings.tokeniser)
 
     def encode(self, x: str) -> str:
@@ -75,21 +68,24 @@ class RelaBPE:
     """Truecasing and subword-nmt with the models, vocabulary and threshold of the data folder, and their inverse."""
 
     def __init__(self, cfg: RelaBPEConfig) -> None:
+        from .data import bpe, prepare, text, truecase
+
         with one_line_in_fairseq():
             if not cfg.bpe_codes:
                 raise InputError("--bpe rela_bpe needs --bpe-codes DATA/bpecodes, in a data folder of `rela prepare`")
             data = Path(cfg.bpe_codes).parent
-            settings = settings_of(load_record(data))
-            self.recase = load_truecaser(data, settings.source_lang, settings)
-            self.segmenter = load_segmenter(data, settings.source_lang, settings)
-            self.settings = settings
+            settings = prepare.settings_of(prepare.load_record(data))
+            self.recase = prepare.load_truecaser(data, settings.source_lang, settings)
+            self.segmenter = prepare.load_segmenter(data, settings.source_lang, settings)
+            self.undo = bpe.undo
+            self.detruecase = truecase.detruecase if prepare.has_case(settings, settings.target_lang) else str
+            self.is_strange = text.has_diacritics if settings.remove_diacritics else lambda line: False
 
     def encode(self, x: str) -> str:
         with one_line_in_fairseq():
-            if self.settings.remove_diacritics and text.has_diacritics(x):
+            if self.is_strange(x):
                 raise InputError("the model knows no diacritics: give --tokenizer rela_moses --prepared DATA as well")
             return self.segmenter.process_line(self.recase(x))
 
     def decode(self, x: str) -> str:
-        tokens = bpe.undo(x)
-        return detruecase(tokens) if has_case(self.settings, self.settings.target_lang) else tokens
+        return self.detruecase(self.undo(x))

@@ -25,6 +25,20 @@ def test_help_is_quick_and_imports_nothing_heavy():
     assert time.monotonic() - start < 5  # half a second on a machine that does nothing else
 
 
+def test_with_fairseq_it_imports_nothing_that_fairseq_does_not_need_to_start():
+    code = (
+        "import sys, fairseq_cli.train\n"
+        "before = set(sys.modules)\n"
+        "import fairseq_rela\n"
+        "from fairseq.data.encoders import TOKENIZER_REGISTRY\n"
+        "heavy = {'sacremoses', 'jieba', 'matplotlib', 'triton', 'requests', 'sacrebleu', 'submitit'}\n"
+        "assert 'rela_moses' in TOKENIZER_REGISTRY\n"
+        "print(sorted(heavy & (set(sys.modules) - before)))"
+    )
+    result = run(sys.executable, "-W", "ignore", "-c", code)
+    assert result.stdout.splitlines()[-1] == "[]", result.stderr
+
+
 @pytest.mark.skipif(sys.version_info < (3, 10), reason="Python tells what -m runs from 3.10 on")
 def test_as_a_module_it_imports_nothing_heavy_either():
     result = run(sys.executable, "-X", "importtime", "-m", "fairseq_rela.cli", "--help")
