@@ -6,7 +6,7 @@ square of 300 is infinite there. A null row :math:`z = 0` gives 0, with the fini
 """
 
 import math
-from typing import Callable, Optional
+from typing import Any, Callable, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -54,16 +54,34 @@ class GatedRMSNorm(RMSNorm):
 
     The gate :math:`w` starts from :math:`U(-\sqrt{3/d}, \sqrt{3/d})`, the default of the released code, the
     gain :math:`g` from 1. The norm is invariant to the scale of :math:`z`, the gate is not.
+
+    fairseq says when a model will only generate from now on, and for that the parameters are made ready once.
     """
 
     def __init__(self, dim: int) -> None:
         super().__init__(dim)
         self.gate = nn.Parameter(torch.empty(dim))
         _fan_average_uniform_(self.gate)
+        self._only_generates = False
+        self._folded: Tuple[Any, Optional[kernels.Folded]] = (None, None)
 
     def forward(self, z: Tensor, compute: Callable[..., Tensor] = kernels.rms_norm) -> Tensor:
-        weight, gate = at_least_float32(self.weight), at_least_float32(self.gate)
-        return compute(at_least_float32(z), weight, gate, EPSILON)
+        z = at_least_float32(z)
+        if self._only_generates and compute is kernels.rms_norm and not torch.is_grad_enabled():
+            return self._fold()(z)
+        return compute(z, at_least_float32(self.weight), at_least_float32(self.gate), EPSILON)
+
+    def make_generation_fast_(self, **_: Any) -> None:
+        """fairseq calls it before generation; a model cannot be trained after that."""
+        self._only_generates = True
+
+    def _fold(self) -> kernels.Folded:
+        """Of the parameters as they are: they may have been moved, converted or loaded since the last time."""
+        state = tuple((p.data_ptr(), p._version) for p in (self.weight, self.gate))
+        if self._folded[0] != state:
+            weight, gate = at_least_float32(self.weight), at_least_float32(self.gate)
+            self._folded = state, kernels.Folded.of(weight, gate, EPSILON)
+        return self._folded[1]
 
 
 class GatedLayerNorm(GatedRMSNorm):

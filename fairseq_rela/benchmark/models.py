@@ -142,9 +142,11 @@ def decoding(
     Fresh weights end a hypothesis anywhere, so that its length is set: all variants take the same number of steps.
     """
     models = {
-        name: build(attention, size, backend).to(device, getattr(torch, dtype)).eval()
+        name: build(attention, size, backend).to(device, getattr(torch, dtype))
         for name, (attention, backend) in VARIANTS.items()
     }
+    for model in models.values():
+        model.make_generation_fast_(need_attn=False)  # as fairseq-generate does
     cells = []
     for length in lengths:
         source, source_lengths, _, _ = make_batch(size.words, batch * length, length, device)

@@ -13,9 +13,10 @@ with sums over all but the last dimension and the mean over the last. Only z and
 
 import math
 from functools import lru_cache
-from typing import Any, Optional, Tuple
+from typing import Any, NamedTuple, Optional, Tuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -34,6 +35,35 @@ def rms_norm(z: Tensor, weight: Tensor, gate: Optional[Tensor], eps: float) -> T
     if not torch.is_grad_enabled():  # decoding: many calls on few rows, where every operation counts
         return _norm(z, weight, gate, _root_mean_square(z, eps))
     return _RMSNorm.apply(z, weight, gate, eps)
+
+
+class Folded(NamedTuple):
+    r"""Parameters of the gated norm made ready for decoding: with :math:`silu(x) = x \sigma(x)`,
+
+    .. math:: \sigma(w \odot z) \odot g \odot z / RMS(z) = silu(w \odot z) \odot (g / w) / RMS(z)
+
+    which is six small operations and not eight. A gate below 1e-20 is taken for it: the sigmoid is 1/2 either way.
+
+    Attributes:
+        gate: w.
+        gain: :math:`\sqrt d\, g / w`.
+        offset: :math:`\sqrt{\epsilon d}`.
+    """
+
+    gate: Tensor
+    gain: Tensor
+    offset: Tensor
+
+    @classmethod
+    def of(cls, weight: Tensor, gate: Tensor, eps: float) -> "Folded":
+        weight, gate, size = weight.detach(), gate.detach(), weight.numel()
+        gate = torch.where(gate.abs() < 1e-20, gate.new_tensor(1e-20), gate)
+        return cls(gate, weight / gate * math.sqrt(size), _constant(math.sqrt(eps * size), gate.dtype, gate.device))
+
+    def __call__(self, z: Tensor) -> Tensor:
+        """The norm of ``(..., d)``; it has no gradient."""
+        norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
+        return F.silu(z * self.gate, inplace=True).div_(torch.hypot(norm, self.offset)).mul_(self.gain)
 
 
 def _norm(z: Tensor, weight: Tensor, gate: Optional[Tensor], rms: Tensor) -> Tensor:
