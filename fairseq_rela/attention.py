@@ -116,13 +116,12 @@ class VariantAttention(MultiheadAttention):
         if query.dtype in HALF_PRECISION and not self._has_hooks:
             self._add_hooks()
         wants_weights = need_weights or need_head_weights
-        if before_softmax or need_head_weights:
-            pass
-        elif incremental_state is not None:
+        may_be_short = not (before_softmax or need_head_weights)
+        if may_be_short and incremental_state is not None:
             step = self._step(query, incremental_state, static_kv, attn_mask, key_padding_mask, need_weights)
             if step is not None:
                 return step
-        elif not need_weights:
+        elif may_be_short and not need_weights:
             kernel = self._kernel(query, key, value, key_padding_mask, attn_mask)
             if kernel is not None:
                 context = self._fused(kernel, query, key, value, key_padding_mask, attn_mask)

@@ -1,6 +1,7 @@
 """Shared by the tests: a dictionary, models small enough to build in milliseconds, a prepared corpus."""
 
 import argparse
+import inspect
 import os
 import subprocess
 import sys
@@ -48,6 +49,12 @@ def make_model(attention="rela_g", seed=0, task=None, **options):
             if "attn_norm" in name or name.endswith("proj.bias"):
                 parameter.uniform_(-1.0, 1.0)
     return model.double().eval()
+
+
+def load_anything(path):
+    """What torch has written, with whatever classes; torch before 1.13 knows no other way, and not the word."""
+    options = {"weights_only": False} if "weights_only" in inspect.signature(torch.load).parameters else {}
+    return torch.load(path, map_location="cpu", **options)
 
 
 def run(*command, cwd=None, env=None, timeout=600):

@@ -8,7 +8,7 @@ import sys
 import distributed_worker as worker
 import pytest
 import torch
-from conftest import ROOT, run_rela, train_arguments
+from conftest import ROOT, load_anything, run_rela, train_arguments
 from test_config import compose
 
 from fairseq_rela import checkpoints
@@ -23,7 +23,7 @@ def by_two_processes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two processes")
     arguments = (str(USER_DIR), folder / "meeting point", folder / "result")
     torch.multiprocessing.spawn(worker.work, arguments, nprocs=2)
-    return [torch.load(folder / f"result.{rank}", weights_only=False) for rank in range(2)]
+    return [load_anything(folder / f"result.{rank}") for rank in range(2)]
 
 
 def test_spawned_workers_see_the_plugin(by_two_processes):

@@ -69,6 +69,9 @@ def test_a_file_that_cannot_be_completed_leaves_the_old_one(tmp_path, monkeypatc
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.skipif(
+    int(torch.__version__.split(".")[0]) < 2, reason="this torch ends the process when the test is over"
+)
 @pytest.mark.parametrize("room", [0, 300, 1200])
 def test_an_average_that_cannot_be_written_leaves_the_old_one(room, tmp_path, monkeypatch):
     """torch.save gives an error of its own in the place of the disk's."""
