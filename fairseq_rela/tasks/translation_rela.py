@@ -150,8 +150,15 @@ class TranslationRelaTask(TranslationTask):
         # only training leaves out sentences that are too long without asking
         training = dataset is self.datasets.get(self.cfg.train_subset) and kwargs.get("ignore_invalid_inputs")
         if not training:
-            kwargs["required_batch_size_multiple"] = 1
-        return super().get_batch_iterator(dataset, *args, **kwargs)
+            return super().get_batch_iterator(dataset, *args, **{**kwargs, "required_batch_size_multiple": 1})
+        # fairseq makes the batches once, by the epoch in which a process begins: one that goes on in the fifth would
+        # train on other batches than one that was never interrupted
+        epoch, before = kwargs.pop("epoch", 1), self.dataset_to_epoch_iter.get(dataset)
+        iterator = super().get_batch_iterator(dataset, *args, epoch=1, **kwargs)
+        if iterator is not before:
+            iterator.epoch = max(epoch, 1)
+            dataset.set_epoch(iterator.epoch)
+        return iterator
 
     def build_generator(
         self, models: Any, args: Any, seq_gen_cls: Any = None, extra_gen_cls_kwargs: Any = None, **kwargs: Any
