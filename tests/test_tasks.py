@@ -179,6 +179,39 @@ def test_training_keeps_the_multiple_that_is_asked_for():
     assert all(size % 8 == 0 for size in sizes[:-1])
 
 
+def training_batches(task, begun_in, epoch):
+    """The sentences of every batch of an epoch, in order, by a process that began in another one."""
+    iterator = task.get_batch_iterator(
+        task.datasets["train"],
+        max_tokens=30,
+        max_positions=(1024, 1024),
+        ignore_invalid_inputs=True,
+        seed=3,
+        epoch=begun_in,
+    )
+    assert iterator.epoch == begun_in
+    for number in range(begun_in, epoch + 1):
+        batches = [batch["id"].tolist() for batch in iterator.next_epoch_itr()]
+        assert iterator.epoch == number and sorted(i for batch in batches for i in batch) == list(range(60))
+        # what fairseq's trainer does at each beginning of an epoch: the iterator there is goes on
+        assert task.get_batch_iterator(task.datasets["train"], ignore_invalid_inputs=True, epoch=9) is iterator
+        assert iterator.epoch == number
+    return batches
+
+
+def test_who_goes_on_in_a_later_epoch_trains_on_the_batches_of_who_was_never_interrupted():
+    """fairseq makes the batches once, with the number of the epoch in which a process begins as a seed."""
+
+    def fresh():
+        task = task_with()
+        task.datasets = {"train": dataset(60)}
+        return task
+
+    whole = training_batches(fresh(), 1, 5)
+    assert training_batches(fresh(), 5, 5) == training_batches(fresh(), 3, 5) == whole
+    assert training_batches(fresh(), 1, 4) != whole  # the order is another in each epoch
+
+
 def test_fixture_dictionaries_agree():
     task = make_task()
     assert len(task.source_dictionary) == len(make_dictionary()) == 24
