@@ -575,6 +575,7 @@ def _add_bench(verbs) -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to run")
     parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds: four minutes on two cores")
     parser.add_argument("--parts", default="core,training,decoding,parameters,flops", help="some of these")
+    parser.add_argument("--lengths", help="of the core, such as 1024,8192 (default: 16 to 8192, to 512 where quick)")
     parser.add_argument("--threads", type=_positive, help="of the CPU (default: torch's choice)")
     parser.add_argument("--name", help="folder in --output (default: the device, and -quick)")
     parser.add_argument("--output", type=Path, default=Path("benchmarks"), help="where the folder is made")
@@ -596,7 +597,11 @@ def _bench(options: argparse.Namespace) -> None:
     name = options.name or options.device + ("-quick" if options.quick else "")
     parts = [part.strip() for part in options.parts.split(",")]
     folder = options.output / name
-    plan = make_plan(options.device, options.quick)
+    try:
+        lengths = [_positive(length.strip()) for length in options.lengths.split(",")] if options.lengths else None
+    except argparse.ArgumentTypeError as error:
+        raise InputError(f"--lengths {error}") from error
+    plan = make_plan(options.device, options.quick, lengths)
     result = run(folder, plan, options.device, parts, options.threads, progress=lambda line: print(line, flush=True))
     print(text(result))
     if not options.no_figures:

@@ -257,10 +257,20 @@ def test_plans_fit_their_devices():
     assert make_plan("cpu", False).cells[9].length == 8192 and make_plan("cuda", False).seconds <= 300
 
 
+def test_lengths_of_the_core_can_be_chosen():
+    usual, chosen = make_plan("cpu", True), make_plan("cpu", True, [128, 8192])
+    assert [(c.length, c.tokens, c.causal, c.padded, c.dropout) for c in chosen.cells] == [
+        *((128, 4096, False, False, 0.0), (8192, 8192, False, False, 0.0), (128, 4096, True, False, 0.0)),
+        *((128, 4096, False, True, 0.0), (128, 4096, False, False, 0.1), (128, 4096, True, True, 0.1)),
+    ]
+    assert chosen._replace(cells=usual.cells) == usual
+
+
 @pytest.mark.slow
 def test_wrong_options_are_refused(tmp_path):
     for arguments, message in (
         (["--parts", "cores"], "--parts cores: choose of core, training"),
+        (["--lengths", "64,0"], "--lengths 0: give a number of at least 1"),
         (["--parts", "flops", "--output", __file__], "cannot be made"),
         *([] if torch.cuda.is_available() else [(["--device", "cuda"], "this torch sees no GPU")]),
     ):
