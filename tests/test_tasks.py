@@ -165,36 +165,28 @@ def test_no_sentence_is_lost_outside_training(sentences, options):
     assert batched_ids(task, task.datasets["train"], **options) == list(range(20))
 
 
+def training_iterator(task, **options):
+    data = task.datasets["train"]
+    return task.get_batch_iterator(data, max_positions=(1024, 1024), ignore_invalid_inputs=True, **options)
+
+
 def test_training_keeps_the_multiple_that_is_asked_for():
     task = task_with()
     task.datasets = {"train": dataset(20)}
-    iterator = task.get_batch_iterator(
-        task.datasets["train"],
-        max_tokens=90,
-        max_positions=(1024, 1024),
-        ignore_invalid_inputs=True,
-        required_batch_size_multiple=8,
-    )
+    iterator = training_iterator(task, max_tokens=90, required_batch_size_multiple=8)
     sizes = [len(batch["id"]) for batch in iterator.next_epoch_itr(shuffle=False)]
     assert all(size % 8 == 0 for size in sizes[:-1])
 
 
 def training_batches(task, begun_in, epoch):
     """The sentences of every batch of an epoch, in order, by a process that began in another one."""
-    iterator = task.get_batch_iterator(
-        task.datasets["train"],
-        max_tokens=30,
-        max_positions=(1024, 1024),
-        ignore_invalid_inputs=True,
-        seed=3,
-        epoch=begun_in,
-    )
+    iterator = training_iterator(task, max_tokens=30, seed=3, epoch=begun_in)
     assert iterator.epoch == begun_in
     for number in range(begun_in, epoch + 1):
         batches = [batch["id"].tolist() for batch in iterator.next_epoch_itr()]
         assert iterator.epoch == number and sorted(i for batch in batches for i in batch) == list(range(60))
         # what fairseq's trainer does at each beginning of an epoch: the iterator there is goes on
-        assert task.get_batch_iterator(task.datasets["train"], ignore_invalid_inputs=True, epoch=9) is iterator
+        assert training_iterator(task, epoch=9) is iterator
         assert iterator.epoch == number
     return batches
 

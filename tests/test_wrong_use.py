@@ -182,7 +182,7 @@ RELA = [
     (TRAIN.replace("{O}/run", "{run}"), "holds checkpoints that `rela train` did not make; train elsewhere"),
     (
         TRAIN.replace("{O}/run", "{F}/listed-run"),
-        "train.json: not a record of this package",
+        "train.json: not a record of this package, which is a JSON object; move it away",
     ),
     (TRAIN.replace("{O}/run", "{F}/foreign-run"), "was trained with other task"),
     (RANK.replace("{last}", "{F}/listed-run/model.pt").replace("{data}", "{F}/other"), "with another dict.xa.txt"),

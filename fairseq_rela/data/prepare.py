@@ -178,7 +178,7 @@ def prepare(
             _truecase(workers, settings, work)
             with worker_pool(workers) as run:
                 words = _count_words(run, settings, work)
-            codes = begin(1, _learn_bpe, words, settings)
+            codes = partial(_learn_bpe, words, settings)
         segmenters = _make_segmenters(workers, settings, work, codes(), words)
         with worker_pool(workers, _initialise_bpe, segmenters, settings) as run:
             for split in corpus.files:
