@@ -32,7 +32,7 @@ def learn_theirs(counts, merges):
 def make_segmenter(folder, merges=12, threshold=1, lines=LINES):
     words = bpe.count_words(lines)
     codes = folder / "codes"
-    codes.write_text("\n".join(bpe.learn(words, merges)) + "\n", encoding="utf-8")
+    codes.write_text("\n".join(bpe.learn(words, merges).codes) + "\n", encoding="utf-8")
     pieces = map(bpe.load_segmenter(codes).split_word, words)
     bpe.write_vocabulary(folder / "vocab", bpe.count_pieces(pieces, words.values()))
     return bpe.load_segmenter(codes, folder / "vocab", threshold)
@@ -70,7 +70,7 @@ def test_learns_what_subword_nmt_learns(counts, merges):
         with pytest.raises(InputError, match="no two letters occur together twice"):
             bpe.learn(counts, merges)
     else:
-        assert bpe.learn(counts, merges) == want
+        assert bpe.learn(counts, merges).codes == want
 
 
 def learn_slowly(counts, merges):
@@ -100,7 +100,22 @@ MARKED = st.lists(st.sampled_from(["a", "b", "w", ">", "</w>", "a</w>", "</w"]),
 @given(counts=st.dictionaries(MARKED, st.integers(2, 5), min_size=1, max_size=12))
 def test_learns_exactly_from_text_that_contains_the_mark_of_a_words_end(counts):
     """Where subword-nmt does not, since several merges spell one symbol."""
-    assert bpe.learn(counts, 100)[1:] == list(learn_slowly(counts, 100))
+    assert bpe.learn(counts, 100).codes[1:] == list(learn_slowly(counts, 100))
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    counts=st.dictionaries(st.one_of(WORDS, st.text("ab@", min_size=1)), st.integers(2, 5), min_size=1),
+    marked=st.dictionaries(MARKED, st.integers(2, 5), max_size=3),
+    merges=st.integers(1, 100),
+)
+def test_words_are_split_as_by_the_codes_just_learnt(counts, marked, merges):
+    counts = {**counts, **marked}
+    assume(any(len(word) > 1 for word in counts))
+    learned = bpe.learn(counts, merges)
+    theirs = apply_bpe.BPE(io.StringIO("\n".join(learned.codes) + "\n"))
+    plain = [] if any("</w>" in word for word in counts) else [word for word in counts if "@@" not in word]
+    assert learned.pieces == {word: theirs.process_line(word) for word in plain}
 
 
 @pytest.mark.skipif(not (SHARED / "data" / "multi30k").is_dir(), reason="needs shared/data")
@@ -110,28 +125,28 @@ def test_learns_what_subword_nmt_learns_from_real_text():
     for lang in ("de", "en"):
         with gzip.open(SHARED / "data" / "multi30k" / f"val.{lang}.gz", "rt", encoding="utf-8") as file:
             counts += bpe.count_words(map(Preprocessor(lang), file))
-    codes = bpe.learn(counts, 4000)
+    codes = bpe.learn(counts, 4000).codes
     assert codes == learn_theirs(counts, 4000)
     assert len(codes) == 4001
-    every = bpe.learn(counts, 100_000)  # until nothing is left
+    every = bpe.learn(counts, 100_000).codes  # until nothing is left
     assert codes == every[:4001] and 4001 < len(every) < 20_000
 
 
 def test_more_merges_than_fit_in_one_queue():
     """Frequencies over many orders of magnitude: the queue is filled again and again."""
     counts = {f"{chr(97 + index)}{chr(98 + index)}x": 3**index for index in range(20)}
-    assert bpe.learn(counts, 100) == learn_theirs(counts, 100)
+    assert bpe.learn(counts, 100).codes == learn_theirs(counts, 100)
 
 
 def test_words_of_one_letter_and_none_do_not_matter():
-    assert bpe.learn({"": 9, "a": 8, "b": 9, "ab": 2}, 5) == ["#version: 0.2", "a b</w>"]
+    assert bpe.learn({"": 9, "a": 8, "b": 9, "ab": 2}, 5).codes == ["#version: 0.2", "a b</w>"]
 
 
 def test_ties_go_to_the_greatest_pair():
     """By the letters of the first symbol, then the second; a symbol is less than what it begins."""
-    assert bpe.learn({"ax": 3, "bx": 3, "by": 3}, 3)[1:] == ["b y</w>", "b x</w>", "a x</w>"]
+    assert bpe.learn({"ax": 3, "bx": 3, "by": 3}, 3).codes[1:] == ["b y</w>", "b x</w>", "a x</w>"]
     counts = {"pax": 2, "pq": 5, "pqax": 2}
-    assert bpe.learn(counts, 9) == learn_theirs(counts, 9)
+    assert bpe.learn(counts, 9).codes == learn_theirs(counts, 9)
 
 
 @pytest.mark.parametrize(
@@ -195,6 +210,42 @@ def test_pieces_without_a_vocabulary_are_split_on_as_from_the_word(folder, thres
     assert pieces == [theirs.process_line(word) for word in words]
     assert pieces != list(map(plain.split_word, words))  # else the test would be of nothing
     assert plain.process_line("lowest") == bpe.load_segmenter(folder / "codes").process_line("lowest")
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    counts=st.dictionaries(st.one_of(WORDS, MARKED, st.text("ab@")), st.integers(1, 9), min_size=5, max_size=20),
+    threshold=st.integers(2, 12),
+)
+def test_a_vocabulary_limits_as_in_subword_nmt(tmp_path_factory, counts, threshold):
+    folder = tmp_path_factory.mktemp("limit")
+    try:
+        make_segmenter(folder, 30, threshold, [f"{word} " * count for word, count in counts.items()])
+    except InputError:  # nothing to merge, a word that cannot be undone, or no frequent piece
+        assume(False)
+    plain, theirs = bpe.load_segmenter(folder / "codes"), make_theirs(folder, threshold)
+    limited = plain.limit(folder / "vocab", threshold)
+    for word in filter(None, counts):
+        pieces = plain.split_word(word)
+        try:
+            want = theirs.process_line(word)
+        except RecursionError:
+            want = ""
+        if bpe.undo(want) == word:
+            assert limited.limit_word(word, pieces) == want
+        else:  # as can be with </w>
+            with pytest.raises(InputError, match="cannot be split|is not what is left of its BPE pieces"):
+                limited.limit_word(word, pieces)
+
+
+def test_a_word_on_which_subword_nmt_runs_for_ever(tmp_path):
+    """``</w>`` within words makes merges that undo to themselves."""
+    words = {"aa": 6, "a</w></wa</w>": 5, "</w>b</w>a": 3, "a</w>></wa</w></w": 9, "</w>></w>w": 1, "w>": 6}
+    segmenter = make_segmenter(tmp_path, 30, 4, [f"{word} " * count for word, count in words.items()])
+    with pytest.raises(RecursionError):
+        make_theirs(tmp_path, 4).process_line("</w>b</w>a")
+    with pytest.raises(InputError, match="the word '</w>b</w>a' cannot be split"):
+        segmenter.process_line("aa </w>b</w>a")
 
 
 def test_garbage_collection_is_left_as_it_was():

@@ -269,6 +269,7 @@ def test_text_that_is_tokenised_already():
     assert Detokeniser("de", "none")("a b. &lt;x") == "a b. &lt;x"
     # BPE can make a piece of the end of a word, and fairseq's dictionary would take it for padding
     assert Preprocessor("de", "none")("<s>a</s> b<pad> <<unk>>") == "&lt;s&gt;a&lt;/s&gt; b&lt;pad&gt; <&lt;unk&gt;>"
+    assert Preprocessor("de", "none")("a</w>b </w>") == "a&lt;/w&gt;b &lt;/w&gt;"
 
 
 @pytest.mark.parametrize(

@@ -8,24 +8,27 @@ import heapq
 import io
 import re
 from array import array
+from bisect import insort
 from collections import Counter, defaultdict
 from contextlib import contextmanager
 from copy import copy
 from itertools import chain
-from typing import Any, DefaultDict, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, DefaultDict, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from subword_nmt import apply_bpe
 from tqdm import tqdm
 
 from ..errors import InputError
-from .lines import PathLike, read_lines, write_whole
+from .lines import PathLike, read_line_blocks, read_lines, write_whole
 
 _SEPARATOR = re.compile(r"(@@ )|(@@ ?$)")
 _HEADER = "#version: 0.2"  # of subword-nmt's codes: the end of a word belongs to its last symbol
 _END = "</w>"
+_INSIDE = "@@"  # at the end of a piece: the word goes on
 _MIN_FREQUENCY = 2  # of a pair that is merged; subword-nmt's default
 _MAX_MERGES = 1_000_000  # each needs a code point, of which there are 1,114,112
 MAX_CACHED = 1 << 19  # words; some 100 MB a Segmenter, of which every worker process has one a language
+_BLOCK = 1000  # lines that are counted at once
 _EDGES = "\r\n "  # what subword-nmt strips from a line, and puts back
 
 
@@ -34,8 +37,21 @@ def undo(line: str) -> str:
     return _SEPARATOR.sub("", line)
 
 
-def learn(counts: Dict[str, int], merges: int) -> List[str]:
-    """The lines of a codes file, those of subword-nmt's ``learn_bpe(..., is_dict=True)``.
+class Learned(NamedTuple):
+    """What :func:`learn` has learnt.
+
+    Attributes:
+        codes: the lines of a codes file, those of subword-nmt's ``learn_bpe(..., is_dict=True)``.
+        pieces: the words with their pieces by these codes, as of :meth:`Segmenter.split_word`. Words with ``@@`` are
+            missing, which it may refuse; and all, where any word has ``</w>``.
+    """
+
+    codes: List[str]
+    pieces: Dict[str, str]
+
+
+def learn(counts: Dict[str, int], merges: int) -> Learned:
+    """Joint codes of the words of a text, and the words split by them.
 
     ``merges`` times, the most frequent pair of neighbouring symbols becomes one symbol in all words; of equally
     frequent pairs it is the lexicographically greatest. It ends before where no pair occurs twice. Pairs that
@@ -64,9 +80,9 @@ def learn(counts: Dict[str, int], merges: int) -> List[str]:
                 break
             codes.append(" ".join(learner.spell(pair)))
             learner.merge(pair)
-    if len(codes) == 1:
-        raise InputError("in the training text no two letters occur together twice, so there is no BPE to learn")
-    return codes
+        if len(codes) == 1:
+            raise InputError("in the training text no two letters occur together twice, so there is no BPE to learn")
+        return Learned(codes, learner.pieces(counts))
 
 
 @contextmanager
@@ -81,6 +97,23 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
+class _Symbols(Dict[str, str]):
+    """Spellings to symbols, each made when it is asked for first.
+
+    Attributes:
+        spellings: of the symbols, whose code points are the indices.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spellings: List[str] = []
+
+    def __missing__(self, spelling: str) -> str:
+        symbol = self[spelling] = chr(len(self.spellings))
+        self.spellings.append(spelling)
+        return symbol
+
+
 class _Learner:
     """The words of a text as symbols, and the frequency of every pair of neighbouring symbols.
 
@@ -91,89 +124,99 @@ class _Learner:
         words, frequencies: the word types of two or more letters, as symbols, and how often each occurs.
         pairs: the frequency of every pair there is.
         where: the indices of the words that have a pair. A word stays listed after it has lost the pair.
-        queue: a heap of the pairs of at least ``threshold``, the next to merge first. A pair's frequency in it may
-            be out of date, but only too high: it is put in again when it becomes more frequent.
+        waiting: the pairs by their frequency. It may be out of date there, but only too high: a pair waits once more
+            when it becomes more frequent.
+        queue: a heap of these frequencies, negated, for a heap has its least entry first.
+        highest, next: the frequency whose turn it is, and the pairs that have it with their spelling, in order: the
+            last is merged next.
     """
 
     def __init__(self, counts: Dict[str, int]) -> None:
-        self.spellings: List[str] = []
-        self.descending: List[Tuple[int, ...]] = []  # sort keys of the spellings, the lexicographically greatest first
-        self.symbols: Dict[str, str] = {}
+        self.symbols = _Symbols()
         self.words: List[str] = []
         self.frequencies = array("q")
-        self.pairs: DefaultDict[str, int] = defaultdict(int)
         self.where: DefaultDict[str, Any] = defaultdict(lambda: array("i"))
-        self.queue: List[Tuple[int, Tuple[int, ...], Tuple[int, ...], str]] = []
-        self.threshold = 0
+        self.waiting: DefaultDict[int, List[str]] = defaultdict(list)
+        self.queue: List[int] = []
+        self.highest = 0
+        self.next: List[Tuple[str, str, str]] = []
         words = tqdm(counts.items(), desc="index words", unit=" words", unit_scale=True, disable=None)
         for letters, frequency in words:
             if len(letters) < 2:
                 continue
-            word = "".join(map(self.symbol, [*letters[:-1], letters[-1] + _END]))
+            word = "".join(map(self.symbols.__getitem__, [*letters[:-1], letters[-1] + _END]))
             for pair in map("".join, zip(word, word[1:])):
-                self.pairs[pair] += frequency
                 self.where[pair].append(len(self.words))
             self.words.append(word)
             self.frequencies.append(frequency)
+        self.pairs = defaultdict(int, {pair: self.count(indices) for pair, indices in self.where.items()})
+        for pair in self.pairs:
+            self.enqueue(pair)
 
-    def symbol(self, spelling: str) -> str:
-        if spelling not in self.symbols:
-            self.symbols[spelling] = chr(len(self.spellings))
-            self.spellings.append(spelling)
-            self.descending.append((*(-ord(letter) for letter in spelling), 1))  # the 1 puts "ab" before "a"
-        return self.symbols[spelling]
+    def count(self, indices: Iterable[int]) -> int:
+        """How often words occur together."""
+        return sum(map(self.frequencies.__getitem__, indices))
 
     def spell(self, pair: str) -> Tuple[str, str]:
-        return self.spellings[ord(pair[0])], self.spellings[ord(pair[1])]
+        return self.symbols.spellings[ord(pair[0])], self.symbols.spellings[ord(pair[1])]
 
     def enqueue(self, pair: str) -> None:
-        keys = self.descending[ord(pair[0])], self.descending[ord(pair[1])]
-        heapq.heappush(self.queue, (-self.pairs[pair], *keys, pair))  # negated: a heap has its least entry first
+        frequency = self.pairs[pair]
+        if frequency == self.highest:
+            insort(self.next, (*self.spell(pair), pair))
+        elif frequency >= _MIN_FREQUENCY:
+            others = self.waiting[frequency]
+            if not others:
+                heapq.heappush(self.queue, -frequency)
+            others.append(pair)
 
     def most_frequent(self) -> Optional[str]:
         """Takes the pair to merge next out of the queue; None where no pair is frequent enough."""
-        while True:
-            while self.queue:
-                negated, _, _, pair = heapq.heappop(self.queue)
-                frequency = self.pairs.get(pair, 0)
-                if frequency == -negated:
-                    return pair
-                if frequency >= self.threshold:
-                    self.enqueue(pair)
-            highest = max(self.pairs.values(), default=0)
-            if highest < _MIN_FREQUENCY:
-                return None
-            # most pairs are rare and never merged, so only those that are next in line take room in the queue
-            self.threshold = max(_MIN_FREQUENCY, highest // 2)
-            for pair, frequency in self.pairs.items():
-                if frequency >= self.threshold:
-                    self.enqueue(pair)
+        while self.queue or self.next:
+            if not self.next or (self.queue and -self.queue[0] > self.highest):
+                self._take_next_frequency()
+                continue
+            *_, pair = self.next.pop()
+            if self.pairs.get(pair) == self.highest:
+                return pair
+            if pair in self.pairs:
+                self.enqueue(pair)
+        return None
+
+    def _take_next_frequency(self) -> None:
+        left, self.next = self.next, []  # left, where a pair has become more frequent than these
+        self.highest = -heapq.heappop(self.queue)
+        for pair in chain(self.waiting.pop(self.highest), (pair for *_, pair in left)):
+            if self.pairs.get(pair) == self.highest:
+                self.next.append((*self.spell(pair), pair))
+            elif pair in self.pairs:
+                self.enqueue(pair)
+        self.next.sort()
 
     def merge(self, pair: str) -> None:
         """Makes one symbol of the pair in all words, beginning at the left where it overlaps with itself."""
         first, second = pair
-        merged = self.symbol("".join(self.spell(pair)))
+        merged = self.symbols["".join(self.spell(pair))]
         lost: DefaultDict[str, int] = defaultdict(int)
         gained: DefaultDict[str, int] = defaultdict(int)
-        before: DefaultDict[str, int] = defaultdict(int)  # what was and is now at the left of the pair, how often
-        after: DefaultDict[str, int] = defaultdict(int)
+        before: DefaultDict[str, List[int]] = defaultdict(list)  # the words by what is at the left of the pair there
+        after: DefaultDict[str, List[int]] = defaultdict(list)
         words, frequencies, where = self.words, self.frequencies, self.where
         for index in where.pop(pair):
-            parts = words[index].split(pair)
-            if len(parts) == 1:  # lost the pair to an earlier merge, or was listed twice
+            left, found, right = words[index].partition(pair)
+            if not found:  # lost the pair to an earlier merge, or was listed twice
                 continue
+            if pair not in right:  # once in the word, as nearly always
+                words[index] = left + merged + right
+                if left:
+                    before[left[-1]].append(index)
+                if right:
+                    after[right[0]].append(index)
+                continue
+            parts = words[index].split(pair)
             words[index] = merged.join(parts)
             frequency = frequencies[index]
-            if len(parts) == 2:  # once in the word, as nearly always
-                left, right = parts
-                if left:
-                    before[left[-1]] += frequency
-                    where[left[-1] + merged].append(index)
-                if right:
-                    after[right[0]] += frequency
-                    where[merged + right[0]].append(index)
-                continue
-            was = now = parts[0][-1:]  # the left neighbour before this merge and after it
+            was = now = left[-1:]  # the left neighbour before this merge and after it
             for part in parts[1:]:
                 if now:
                     lost[was + first] += frequency
@@ -186,12 +229,13 @@ class _Learner:
                     was = now = part[-1]
                 else:
                     was, now = second, merged
-        for neighbour, frequency in before.items():
-            lost[neighbour + first] += frequency
-            gained[neighbour + merged] += frequency
-        for neighbour, frequency in after.items():
-            lost[second + neighbour] += frequency
-            gained[merged + neighbour] += frequency
+        changed = [(other + first, other + merged, indices) for other, indices in before.items()]
+        changed += [(second + other, merged + other, indices) for other, indices in after.items()]
+        for old, new, indices in changed:
+            frequency = self.count(indices)
+            lost[old] += frequency
+            gained[new] += frequency
+            where[new].extend(indices)
         for other, frequency in gained.items():
             self.pairs[other] += frequency
         lost[pair] = self.pairs[pair]  # all of it, whatever overlaps were counted above
@@ -199,10 +243,27 @@ class _Learner:
             self.pairs[other] -= frequency
             if not self.pairs[other]:
                 del self.pairs[other]
-                self.where.pop(other, None)
+                where.pop(other, None)
         for other in gained:
-            if self.pairs.get(other, 0) >= self.threshold:
+            if other in self.pairs:
                 self.enqueue(other)
+
+    def pieces(self, counts: Iterable[str]) -> Dict[str, str]:
+        """The words with their pieces, as of :class:`Learned`.
+
+        Codes are applied to a word in the order in which they were learnt, and so were they here: a pair that has been
+        merged does not come up again, since a symbol is always made by the merge that made it first. Only ``</w>`` in
+        a word can bring a symbol about in two ways.
+        """
+        if any(_END in word for word in counts):
+            return {}
+        marked = {
+            ord(symbol): spelling[: -len(_END)] if spelling.endswith(_END) else f"{spelling}{_INSIDE} "
+            for spelling, symbol in self.symbols.items()
+        }
+        symbols = iter(self.words)
+        pieces = {word: next(symbols).translate(marked) if len(word) > 1 else word for word in counts}
+        return {word: split for word, split in pieces.items() if _INSIDE not in word}
 
 
 class Segmenter:
@@ -214,6 +275,7 @@ class Segmenter:
     def __init__(self, bpe: apply_bpe.BPE) -> None:
         self._bpe = bpe
         self._cache = _Cache(self)
+        self._limited = _Limited(bpe)
 
     def __reduce__(self) -> Tuple[Any, ...]:
         return Segmenter, (self._bpe,)
@@ -247,13 +309,17 @@ class Segmenter:
         """The pieces of one word with spaces between, without regard to what was split before.
 
         Raises:
-            InputError: undoing does not give the word back, as of ``a@@``.
+            InputError: undoing does not give the word back, as of ``a@@``; or subword-nmt finds no end, as it may where
+                words, or those that the codes were learnt from, have ``</w>`` in them.
         """
-        pieces = " ".join(self._bpe.segment_tokens([word]))
+        try:
+            pieces = " ".join(self._bpe.segment_tokens([word]))
+        except RecursionError as error:
+            raise InputError(
+                f"the word {word!r} cannot be split; has it, or the text of the codes, a {_END}?"
+            ) from error
         self._bpe.cache.clear()  # grows without bound, and ours is there already
-        if undo(pieces) != word:
-            raise InputError(f"the word {word!r} is not what is left of its BPE pieces {pieces!r} when they are joined")
-        return pieces
+        return _undoable(pieces, word)
 
     def limit(self, vocabulary: PathLike, threshold: int) -> "Segmenter":
         """What splits pieces further until they are in a vocabulary, by the same codes; see :func:`load_segmenter`."""
@@ -265,12 +331,53 @@ class Segmenter:
         return Segmenter(bpe)
 
     def limit_word(self, word: str, pieces: str) -> str:
-        """:meth:`split_word`, given what the codes make of the word without a vocabulary: mostly that is in it.
+        """:meth:`split_word`, given what the codes make of the word without a vocabulary.
 
         Raises:
             InputError: as :meth:`split_word`.
         """
-        return pieces if self._bpe.vocab.issuperset(pieces.split(" ")) else self.split_word(word)
+        if self._limited.ambiguous or _INSIDE in word or len(word) == 1:
+            return self.split_word(word)
+        return " ".join(map(self._limited.__getitem__, pieces.split(" ")))
+
+
+class _Limited(Dict[str, str]):
+    """Pieces to those of a vocabulary that they are split into, by undoing merges; as subword-nmt's recursive_split.
+
+    Each piece once, and what merges were made of as well: the pieces of words have most of it in common.
+
+    Attributes:
+        ambiguous: some merges were learnt from words with ``</w>`` in them, so that they can be taken for others.
+    """
+
+    def __init__(self, bpe: apply_bpe.BPE) -> None:
+        super().__init__()
+        self._vocabulary, self._merges = bpe.vocab, bpe.bpe_codes_reverse
+        self.ambiguous = any(
+            _END in merged and not (merged.index(_END) == len(merged) - len(_END) and len(right) > len(_END))
+            for merged, (_, right) in self._merges.items()
+        )
+
+    def __missing__(self, piece: str) -> str:
+        inside = piece.endswith(_INSIDE)
+        merge = self._merges.get(piece[: -len(_INSIDE)] if inside else piece + _END)
+        if piece in self._vocabulary or merge is None:
+            self[piece] = piece
+        else:
+            left, right = merge
+            self[piece] = f"{self[left + _INSIDE]} {self[right + _INSIDE if inside else right[: -len(_END)]]}"
+        return self[piece]
+
+
+def _undoable(pieces: str, word: str) -> str:
+    """The pieces.
+
+    Raises:
+        InputError: undoing does not give the word back.
+    """
+    if undo(pieces) != word:
+        raise InputError(f"the word {word!r} is not what is left of its BPE pieces {pieces!r} when they are joined")
+    return pieces
 
 
 class _Cache(Dict[str, str]):
@@ -342,7 +449,7 @@ def count_words(lines: Iterable[str]) -> "Counter[str]":
 
 def count_words_of(path: PathLike) -> "Counter[str]":
     """The same of a file."""
-    return count_words(read_lines(path))
+    return count_words(" ".join(block.decode()) for block in read_line_blocks(path, _BLOCK))
 
 
 def count_pieces(pieces: Iterable[str], counts: Iterable[int]) -> "Counter[str]":

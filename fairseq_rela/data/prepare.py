@@ -8,12 +8,12 @@ import shutil
 import time
 import unicodedata
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from hashlib import blake2b
 from importlib import metadata
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -172,25 +172,24 @@ def prepare(
             record["splits"]["train"] = make_text("train")
             if not settings.truecase:
                 words = _count_words(run, settings, work)
-                codes = begin(workers, _learn_bpe, words, settings)
+                learned = begin(workers, _learn_bpe, words, settings)
             record["splits"].update({split: make_text(split) for split in SPLITS if split != "train"})
         if settings.truecase:
             _truecase(workers, settings, work)
             with worker_pool(workers) as run:
                 words = _count_words(run, settings, work)
-            codes = partial(_learn_bpe, words, settings)
-        segmenters = _make_segmenters(workers, settings, work, codes(), words)
+            learned = partial(_learn_bpe, words, settings)
+        segmenters = _make_segmenters(settings, work, learned(), words)
         with worker_pool(workers, _initialise_bpe, segmenters, settings) as run:
             for split in corpus.files:
                 _apply_bpe(run, split, settings, work, record["splits"][split])
         _binarise(workers, settings, work, record["splits"])
         for name, path in corpus.subsets.items():
             shutil.copyfile(path, work / "raw" / f"test.{name}.lines")
-        record["outputs"] = {
-            str(path.relative_to(work)): sha256(path)
-            for path in sorted(work.rglob("*"))
-            if path.is_file() and path.suffix != ".log"
-        }
+        outputs = [path for path in sorted(work.rglob("*")) if path.is_file() and path.suffix != ".log"]
+        with ThreadPoolExecutor(workers) as threads:
+            checksums = threads.map(sha256, outputs)
+        record["outputs"] = dict(zip((str(path.relative_to(work)) for path in outputs), checksums))
         write_json(work / RECORD, record)
     return record
 
@@ -459,52 +458,39 @@ def _count_words(run: Map, settings: Settings, work: Path) -> List["Counter[str]
     return list(run(bpe.count_words_of, [work / "text" / f"train.{lang}" for lang in settings.languages]))
 
 
-def _learn_bpe(words: Sequence["Counter[str]"], settings: Settings) -> List[str]:
+def _learn_bpe(words: Sequence["Counter[str]"], settings: Settings) -> bpe.Learned:
     """The codes of both languages together."""
     print(f"learning {settings.merges:,} BPE merges from {sum(map(len, words)):,} words", flush=True)
     start = time.monotonic()
-    codes = bpe.learn(words[0] + words[1], settings.merges)
-    print(f"learn BPE: {len(codes) - 1:,} merges in {time.monotonic() - start:.1f} s", flush=True)
-    return codes
+    learned = bpe.learn(words[0] + words[1], settings.merges)
+    print(f"learn BPE: {len(learned.codes) - 1:,} merges in {time.monotonic() - start:.1f} s", flush=True)
+    return learned
 
 
 def _make_segmenters(
-    workers: int, settings: Settings, work: Path, codes: Sequence[str], counts: Sequence["Counter[str]"]
+    settings: Settings, work: Path, learned: bpe.Learned, counts: Sequence["Counter[str]"]
 ) -> List[bpe.Segmenter]:
     """``bpecodes``, ``vocab.LANG``, and segmenters that know the frequent words of their language.
 
     So each of these is split once, here, for all processes.
     """
     with write_whole(work / "bpecodes") as file:
-        file.writelines(line + "\n" for line in codes)
-    segmenter = bpe.load_segmenter(work / "bpecodes")
-    frequent, segmenters = [], []
-    with worker_pool(workers, _initialise_bpe, [segmenter], settings) as run:
-        words = [[word for word, _ in counted.most_common()] for counted in counts]
-        pieces = chain.from_iterable(run(partial(_split, 0), blocks(chain.from_iterable(words), _BLOCK)))
-        for lang, counted, these in zip(settings.languages, counts, words):
-            split = list(islice(pieces, len(these)))
-            vocabulary = work / f"vocab.{lang}"
-            bpe.write_vocabulary(vocabulary, bpe.count_pieces(split, map(counted.__getitem__, these)))
-            segmenters.append(segmenter.limit(vocabulary, settings.vocabulary_threshold))
-            frequent.append(dict(islice(zip(these, split), bpe.MAX_CACHED)))
-    with worker_pool(workers, _initialise_bpe, segmenters, settings) as run:
-        for side, known in enumerate(frequent):
-            pieces = chain.from_iterable(run(partial(_limit, side), blocks(known.items(), _BLOCK)))
-            segmenters[side].know(dict(zip(known, pieces)))
+        file.writelines(line + "\n" for line in learned.codes)
+    plain = bpe.load_segmenter(work / "bpecodes")
+    segmenters = []
+    for lang, counted in zip(settings.languages, counts):
+        pieces = {word: learned.pieces.get(word) or plain.split_word(word) for word in counted}
+        vocabulary = work / f"vocab.{lang}"
+        bpe.write_vocabulary(vocabulary, bpe.count_pieces(pieces.values(), counted.values()))
+        segmenter = plain.limit(vocabulary, settings.vocabulary_threshold)
+        frequent = (word for word, _ in counted.most_common(bpe.MAX_CACHED))
+        segmenter.know({word: segmenter.limit_word(word, pieces[word]) for word in frequent})
+        segmenters.append(segmenter)
     return segmenters
 
 
 def _initialise_bpe(segmenters: Sequence[bpe.Segmenter], settings: Settings) -> None:
     _worker["bpe"], _worker["settings"] = segmenters, settings
-
-
-def _split(side: int, words: List[str]) -> List[str]:
-    return list(map(_worker["bpe"][side].split_word, words))
-
-
-def _limit(side: int, words: List[Tuple[str, str]]) -> List[str]:
-    return [_worker["bpe"][side].limit_word(word, pieces) for word, pieces in words]
 
 
 class _Pieces(NamedTuple):

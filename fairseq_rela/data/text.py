@@ -30,8 +30,9 @@ _SPACES = re.compile(r"\s+")
 _DOUBLED_AT = re.compile(r"@(?=@)")
 
 TOKENISERS = ("moses", "none")
-# What fairseq's dictionaries reserve; also within a word, of which BPE may make a piece of its own.
-_SPECIAL_SYMBOL = re.compile(r"<(s|pad|/s|unk)>")
+# What fairseq's dictionaries reserve, also within a word, of which BPE may make a piece of its own; and BPE's mark of
+# the end of a word, on which subword-nmt can run for ever.
+_SPECIAL_SYMBOL = re.compile(r"<(s|pad|/s|unk|/w)>")
 
 # As Unicode and Perl define them; sacremoses' own lists are older and leave out Chinese and other scripts.
 _ALPHA = r"\p{Alphabetic}"
