@@ -79,11 +79,11 @@ def _usual_plan(device: str, quick: bool) -> Plan:
         return Plan(seconds, rounds, cells, (models.Size(), 25000, 32), (models.Size(), GROUPS, (1, 64)), dtype)
     if quick:
         cells = _cells((16, 32, 64, 128, 512), (32, 128), 4096, "float32")
-        return Plan(110.0, (3, 50), cells, (small, 1000, 32), (small, GROUPS[::4], (1, 16)), "float32")
+        return Plan(130.0, (3, 50), cells, (small, 1000, 32), (small, GROUPS[::4], (1, 16)), "float32")
     cells = _cells(lengths, (32, 128, 512), 4096, "float32")
     return Plan(
         1500.0,
-        (7, 100),
+        (5, 100),
         cells,
         (models.Size(words=8000), 2000, 32),
         (models.Size(words=8000), GROUPS, (1, 16)),

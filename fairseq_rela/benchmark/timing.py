@@ -16,9 +16,9 @@ def interleave(
 ) -> Tuple[Times, Dict[str, str]]:
     """Time candidates in turn, so that whatever else the machine does meets all of them.
 
-    Each is run once before. A round runs all of them once, each round beginning with the next one. A
-    candidate of which the least number of rounds alone would take longer than the budget is left out, unless it is
-    less than twice as slow as the first one, the baseline.
+    Each is run once before. A round runs all of them once, each round beginning with the next one. Where the least
+    number of rounds would take more than twice the budget, the slowest candidates are left out, as far as they are
+    more than twice as slow as the first one, the baseline.
 
     Args:
         candidates: what to run, by name.
@@ -31,17 +31,19 @@ def interleave(
         seconds of each round by name, and the reasons for those left out.
     """
     least, most = rounds
-    skipped, names, limit = {}, [], float("inf")
-    for name in candidates:
-        seconds = _seconds(candidates[name], synchronise, clock)
-        if seconds > limit:  # a first run may have made tables and compiled
-            seconds = _seconds(candidates[name], synchronise, clock)
-        if not names:
-            limit = max(budget / least, 2 * seconds)
-        if seconds > limit:
-            skipped[name] = f"a run takes {seconds:.1f} s, {least} of them more than the {budget:.0f} s there are"
-        else:
-            names.append(name)
+    skipped: Dict[str, str] = {}
+    seconds = {name: _seconds(run, synchronise, clock) for name, run in candidates.items()}
+    names, warm = list(candidates), set(list(candidates)[:1])
+    while least * sum(map(seconds.__getitem__, names)) > 2 * budget:
+        slowest = max(names, key=seconds.__getitem__)
+        if seconds[slowest] <= 2 * seconds[names[0]]:
+            break
+        if slowest in warm:
+            names.remove(slowest)
+            skipped[slowest] = f"a run takes {seconds[slowest]:.1f} s, too long for {least} in {budget:.0f} s"
+        else:  # a first run may have made tables and compiled
+            warm.add(slowest)
+            seconds[slowest] = _seconds(candidates[slowest], synchronise, clock)
     times: Times = {name: [] for name in names}
     start = clock()
     for number in range(most):
