@@ -1,7 +1,8 @@
 """Multi-head attention with any weight function and norm, as a subclass of fairseq's own module."""
 
 import logging
-from typing import Callable, Dict, Optional, Set, Tuple
+from contextlib import nullcontext
+from typing import Dict, Optional, Set, Tuple
 
 import torch
 from fairseq.modules import MultiheadAttention
@@ -11,7 +12,6 @@ from . import functional
 from .errors import InputError
 from .functional import HALF_PRECISION, at_least_float32
 from .kernels import backends, relu_attention
-from .kernels.rms_norm import rms_norm
 from .variants import find_variant
 
 logger = logging.getLogger(__name__)
@@ -26,7 +26,8 @@ class VariantAttention(MultiheadAttention):
 
     Projections, caches, beam order and masks are fairseq's: ``before_softmax`` of its explicit path hands out
     masked scores and values, and this class goes on from there. Scores, weights, context and norm are float32
-    (or float64) whatever the precision of the model, and also under autocast.
+    (or float64) whatever the precision of the model. Under autocast so are the projections, but for those of a
+    kernel that takes half precision.
 
     Parameters are named as in fairseq (``q_proj``, ``k_proj``, ``v_proj``, ``out_proj``), so that a softmax
     checkpoint can start a model; those of the norm are ``attn_norm.weight`` (gain) and ``attn_norm.gate``.
@@ -98,7 +99,12 @@ class VariantAttention(MultiheadAttention):
         Returns:
             the output (T, B, d), and the weights in at least float32 or None.
         """
-        if _autocast_is_on(query):
+        wants_weights = need_weights or need_head_weights
+        may_be_short = not (before_softmax or need_head_weights)
+        kernel = None
+        if may_be_short and incremental_state is None and not need_weights:
+            kernel = self._kernel(query, key, value, key_padding_mask, attn_mask)
+        if _autocast_is_on(query) and (kernel is None or not kernel.takes_half):
             with torch.autocast(query.device.type, enabled=False):
                 query, key, value = (x if x is None else x.float() for x in (query, key, value))
                 return self.forward(
@@ -115,17 +121,12 @@ class VariantAttention(MultiheadAttention):
                 )
         if query.dtype in HALF_PRECISION and not self._has_hooks:
             self._add_hooks()
-        wants_weights = need_weights or need_head_weights
-        may_be_short = not (before_softmax or need_head_weights)
+        if kernel is not None:
+            return self._fused(kernel, query, key, value, key_padding_mask, attn_mask), None
         if may_be_short and incremental_state is not None:
             step = self._step(query, incremental_state, static_kv, attn_mask, key_padding_mask, need_weights)
             if step is not None:
                 return step
-        elif may_be_short and not need_weights:
-            kernel = self._kernel(query, key, value, key_padding_mask, attn_mask)
-            if kernel is not None:
-                context = self._fused(kernel, query, key, value, key_padding_mask, attn_mask)
-                return self._output(context, query, kernel.norm), None
         self._ran("plain")
         scores, values = super().forward(
             query,
@@ -147,10 +148,10 @@ class VariantAttention(MultiheadAttention):
         weights = weights.view(bsz, self.num_heads, *weights.shape[1:]).transpose(0, 1)
         return output, weights if need_head_weights else weights.mean(dim=0)
 
-    def _output(self, context: Tensor, query: Tensor, norm: Callable[..., Tensor] = rms_norm) -> Tensor:
-        """Norm, which ``norm`` computes, and output projection; in the precision of the query."""
+    def _output(self, context: Tensor, query: Tensor) -> Tensor:
+        """Norm and output projection; in the precision of the query."""
         if self.attn_norm is not None:
-            context = self.attn_norm(context, norm)
+            context = self.attn_norm(context)
         return self.out_proj(_cast(context, query.dtype))
 
     def _kernel(
@@ -190,7 +191,10 @@ class VariantAttention(MultiheadAttention):
         key_padding_mask: Optional[Tensor],
         attn_mask: Optional[Tensor],
     ) -> Tensor:
-        """The context (T, B, d); queries, keys and values are what they are in fairseq's forward."""
+        """The output (T, B, d); queries, keys and values are what they are in fairseq's forward.
+
+        Under autocast the projections are what it makes of them, in half precision, and nothing else is.
+        """
         if self.self_attention:
             key = value = query
         elif self.encoder_decoder_attention:
@@ -199,17 +203,24 @@ class VariantAttention(MultiheadAttention):
         dropout = self.dropout_module
         self._keep_half = kernel.takes_half
         try:
-            projected = self.q_proj(query), self.k_proj(key), self.v_proj(value)
+            q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)
         finally:
             self._keep_half = False
-        return kernel.attend(
-            *projected,
-            scale=self.scaling,
-            num_heads=self.num_heads,
-            key_padding_mask=key_padding_mask,
-            attn_mask=attn_mask if backends.is_future_mask(attn_mask) else _as_minus_infinity(attn_mask),
-            dropout=dropout.p if self.training or dropout.apply_during_inference else 0.0,
-        )
+        autocast = _autocast_is_on(query)
+        with torch.autocast(query.device.type, enabled=False) if autocast else nullcontext():
+            context = kernel.attend(
+                q,
+                k,
+                v,
+                scale=self.scaling,
+                num_heads=self.num_heads,
+                key_padding_mask=key_padding_mask,
+                attn_mask=attn_mask if backends.is_future_mask(attn_mask) else _as_minus_infinity(attn_mask),
+                dropout=dropout.p if self.training or dropout.apply_during_inference else 0.0,
+            )
+            if self.attn_norm is not None:
+                context = self.attn_norm(context, kernel.norm)
+        return self.out_proj(_cast(context, q.dtype if autocast else query.dtype))
 
     def _step(
         self,

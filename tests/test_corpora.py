@@ -203,7 +203,7 @@ def test_a_finished_folder_is_reused_only_as_it_was(tmp_path):
     (raw / "train.en").write_text("x\n")
     with pytest.raises(InputError, match="train.en is missing or has changed"):
         finished(raw, {"task": "t"})
-    with pytest.raises(InputError, match="not made by `rela extract`"):
+    with pytest.raises(InputError, match="not made by the stage extract"):
         (raw / "extract.json").unlink()
         finished(raw, {"task": "t"})
 

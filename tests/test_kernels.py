@@ -61,6 +61,17 @@ def test_float32_of_any_size_is_as_good_as_float64(scale):
     assert all(bool(g.isfinite().all()) for g in our_gradients)
 
 
+@pytest.mark.parametrize("gated", [True, False])
+@pytest.mark.parametrize("rows", [0, 1, 4, 7, 21])  # of 21; one at least
+def test_the_gradient_block_by_block(rows, gated, monkeypatch):
+    arguments = inputs((3, 7, 16), gated)
+    _, want = gradients(plain, arguments)
+    monkeypatch.setattr("fairseq_rela.kernels.rms_norm._BLOCK", rows * 16 * 8)
+    _, got = gradients(rms_norm, arguments)
+    for a, b in zip(got, want):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
 def test_decoding_and_training_give_the_same():
     arguments = inputs((1, 20, 16), dtype=torch.float32)
     with torch.no_grad():

@@ -375,6 +375,35 @@ def test_the_module_by_kernel_and_plain(name, dtype, monkeypatch):
         assert got.dtype == dtype and oracle.error(got, right) < 3 * TOLERANCE[dtype]
 
 
+def test_the_module_under_autocast(monkeypatch):
+    """What the projections make reaches the kernel in half precision, as in softmax attention; the norm is float32."""
+    monkeypatch.setattr(backends, "find", lambda query, head_dim, attn_mask: (backends._triton(), ""))
+    modules = []
+    for backend in ("auto", "plain"):
+        torch.manual_seed(2)
+        modules.append(build_attention("rela_g", 32, 2, self_attention=True, backend=backend))
+    seen = []
+    norm = modules[0].attn_norm.forward
+    monkeypatch.setattr(
+        triton_attention, "attend", lambda q, *args, **options: (seen.append(q.dtype), attend(q, *args, **options))[1]
+    )
+    monkeypatch.setattr(
+        modules[0].attn_norm, "forward", lambda z, *compute: (seen.append(z.dtype), norm(z, *compute))[1]
+    )
+    torch.manual_seed(3)
+    x, grad = torch.randn(9, 3, 32), torch.randn(9, 3, 32)
+    outputs = []
+    for module in modules:
+        y = x.clone().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            output, _ = module(y, y, y, need_weights=False, key_padding_mask=padding(3, 9))
+        output.backward(grad.to(output.dtype))
+        outputs.append([output.float(), y.grad, *(parameter.grad for parameter in module.parameters())])
+    assert seen == [torch.bfloat16, torch.float32] and modules[0].last_backend == "triton"
+    for got, right in zip(*outputs):
+        assert got.dtype == torch.float32 and oracle.error(got, right.double()) < 3 * TOLERANCE[torch.bfloat16]
+
+
 def test_dropout_of_a_module_follows_torchs_seed(monkeypatch):
     monkeypatch.setattr(backends, "find", lambda query, head_dim, attn_mask: (backends._triton(), ""))
     module = build_attention("rela_g", 32, 2, self_attention=True, dropout=0.3).train()

@@ -32,7 +32,6 @@ _WAKE_WORDS = 8
 _WAKE_HEADS = 6  # of a run and site, those that are off most often
 _FLOAT16 = (6e-8, 65504.0)  # the smallest and the largest number of 16 bits
 _NONE = "-"
-_MEANS = (("AoL", "aol"), ("AoH", "aoh"))
 _CLEAR = 2.0  # points of AER by which a difference is called clear
 
 
@@ -527,7 +526,7 @@ def _table_4() -> Html:
     return _table("Table 4: floating-point operations, by formula", [head], rows, [note])
 
 
-_AER_MEANS = {f"{kind} {name}": (kind, key) for kind in ("normal", "shifted") for name, key in _MEANS}
+_AER_MEANS = {f"{kind} {mean}": (kind, mean.lower()) for kind in ("normal", "shifted") for mean in ("AoL", "AoH")}
 
 
 def _table_5(group: Optional[Group]) -> Html:

@@ -57,7 +57,7 @@ def _cells(lengths: Sequence[int], masked: Sequence[int], tokens: int, dtype: st
 
 
 def make_plan(device: str, quick: bool, lengths: Optional[Sequence[int]] = None) -> Plan:
-    """What is run: in 4 minutes on two cores where quick, in 6 on a GPU, else in about half an hour.
+    """What is run: in 4 minutes on two cores where quick, in 6 on a GPU, else in about 20.
 
     Args:
         lengths: T of the core, instead of the usual ones.
@@ -82,7 +82,7 @@ def _usual_plan(device: str, quick: bool) -> Plan:
         return Plan(130.0, (3, 50), cells, (small, 1000, 32), (small, GROUPS[::4], (1, 16)), "float32")
     cells = _cells(lengths, (32, 128, 512), 4096, "float32")
     return Plan(
-        1500.0,
+        900.0,
         (5, 100),
         cells,
         (models.Size(words=8000), 2000, 32),

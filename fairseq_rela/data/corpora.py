@@ -201,7 +201,7 @@ def finished(output: Path, identity: Mapping[str, Any]) -> Optional[Dict[str, An
     if not output.exists():
         return None
     if not (output / RECORD).is_file():
-        raise InputError(f"{output} exists and was not made by `rela extract`; move it away")
+        raise InputError(f"{output} exists and was not made by the stage extract; move it away")
     record = read_json(output / RECORD)
     if not isinstance(record, dict) or any(record.get(key) != value for key, value in identity.items()):
         raise InputError(f"{output} was made from other corpora; remove it, or choose another experiments folder")

@@ -20,6 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+_BLOCK = 2 * 2**20  # bytes of z of which the gradient is made at once: what it needs in between stays in the cache
+
 
 def rms_norm(z: Tensor, weight: Tensor, gate: Optional[Tensor], eps: float) -> Tensor:
     r""":math:`\sigma(w \odot z) \odot g \odot z / RMS(z)`, or without the gate where there is none.
@@ -96,36 +98,36 @@ class _RMSNorm(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
-        saved = ctx.saved_tensors
+        z, weight, gate, rms = ctx.saved_tensors
+        grad_z = torch.empty_like(z, memory_format=torch.contiguous_format)
+        rows = max(_BLOCK // (z.size(-1) * z.element_size()), 1)
+        blocks = zip(*(x.reshape(-1, x.size(-1)).split(rows) for x in (grad, z, rms, grad_z)))
         # a backward pass may run under autocast, which would put the products in half precision
         with torch.autocast(grad.device.type, enabled=False):
-            return (*_gradients(grad, *saved), None)
+            sums = [_gradients(*block, weight, gate) for block in blocks]
+        grad_weight, grad_gate = (None if x[0] is None else sum(x[1:], x[0]) for x in zip(*sums))
+        return grad_z, grad_weight, grad_gate, None
 
 
 def _gradients(
-    grad: Tensor, z: Tensor, weight: Tensor, gate: Optional[Tensor], rms: Tensor
-) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
-    """Of z, weight and gate."""
-    # two tensors of z's size, one of them returned: fresh memory costs more than arithmetic
-    shape, size = z.shape, z.size(-1)
-    z, grad, inverse = z.reshape(-1, size), grad.reshape(-1, size), rms.reshape(-1).reciprocal()
+    grad: Tensor, z: Tensor, rms: Tensor, grad_z: Tensor, weight: Tensor, gate: Optional[Tensor]
+) -> Tuple[Tensor, Optional[Tensor]]:
+    """Of weight and gate, by some rows of z; and of these rows, into ``grad_z``."""
+    # one more tensor of z's size: fresh memory costs more than arithmetic
+    inverse, row = rms.reciprocal(), rms.view(1, -1).reciprocal()
     product = grad * z
     if gate is not None:
-        sigmoid = (z * gate).sigmoid_()
+        sigmoid = torch.mul(z, gate, out=grad_z).sigmoid_()
         product.mul_(sigmoid)  # t RMS(z)
     # sums as products of matrices: they read once and write next to nothing
-    grad_weight = _weighted_sum(inverse, product)
-    mean = torch.mv(product, weight).mul_(inverse).div_(size)  # of t g
+    grad_weight = torch.mm(row, product).squeeze(0)
+    mean = torch.mv(product, weight).unsqueeze(1).mul_(inverse).div_(z.size(1))  # of t g
     if gate is None:
-        grad_z, grad_gate = torch.mul(grad, weight, out=product), None
+        torch.mul(grad, weight, out=grad_z)
+        grad_gate = None
     else:
         of_gate = product.addcmul_(product, sigmoid, value=-1)  # t RMS(z) (1 - sigma)
-        grad_z = sigmoid.mul_(grad).mul_(weight).addcmul_(of_gate, weight * gate)
-        grad_gate = _weighted_sum(inverse, of_gate.mul_(z)).mul_(weight)
-    grad_z.addcmul_(z, mean.mul_(inverse).unsqueeze(1), value=-1)
-    return grad_z.mul_(inverse.unsqueeze(1)).view(shape), grad_weight, grad_gate
-
-
-def _weighted_sum(weights: Tensor, rows: Tensor) -> Tensor:
-    """``(N,)`` weights of ``(N, d)`` rows to ``(d,)``; twice as fast as ``torch.mv`` of the transposed matrix."""
-    return torch.mm(weights.unsqueeze(0), rows).squeeze(0)
+        grad_z.mul_(grad).mul_(weight).addcmul_(of_gate, weight * gate)
+        grad_gate = torch.mm(row, of_gate.mul_(z)).squeeze(0).mul_(weight)
+    grad_z.addcmul_(z, mean.mul_(inverse), value=-1).mul_(inverse)
+    return grad_weight, grad_gate
