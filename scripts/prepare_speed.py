@@ -33,6 +33,7 @@ from fairseq_rela.data.prepare import SPLITS, Corpus, Settings, prepare
 from fairseq_rela.errors import InputError
 
 _STAGE = re.compile(r"(?P<stage>[^:]+(?:: [a-zA-Z, ]+)?): [\d,]+ \w+ in (?P<seconds>[\d.]+) s")
+_SHORTEST = 0.5  # seconds of which a ratio says something: stages report tenths
 _TYPES = 60_000
 _TOKENS = 25  # in a sentence, on average
 BINARISE = "binarise"
@@ -99,11 +100,8 @@ def main() -> int:
     print(f"{'':32}" + "".join(f"{f'{workers} workers':>12}" for workers in arguments.workers) + f"{'ratio':>9}")
     for stage in times[0][0]:
         medians = [statistics.median(one[stage] for one in of_these) for of_these in times]
-        print(
-            f"{stage:32}"
-            + "".join(f"{value:12.2f}" for value in medians)
-            + f"{medians[0] / max(medians[-1], 1e-9):9.2f}"
-        )
+        ratio = f"{medians[0] / medians[-1]:.2f}" if medians[-1] >= _SHORTEST else "-"
+        print(f"{stage:32}" + "".join(f"{value:12.2f}" for value in medians) + f"{ratio:>9}")
     return 0
 
 

@@ -2,12 +2,21 @@
 
 import gzip
 import os
+import pickle
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_rela.data.lines import count_lines, read_json, read_lines, read_parallel, write_json, write_whole
+from fairseq_rela.data.lines import (
+    count_lines,
+    read_json,
+    read_line_blocks,
+    read_lines,
+    read_parallel,
+    write_json,
+    write_whole,
+)
 from fairseq_rela.errors import InputError
 
 BREAKS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\x00"
@@ -30,6 +39,35 @@ def test_breaks_of_every_kind_shift_nothing(tmp_path):
     pairs = list(read_parallel(source, target))
     assert len(pairs) == 300
     assert all(a.startswith(f"s{i}") and b.startswith(f"t{i}") for i, (a, b) in enumerate(pairs))
+
+
+@pytest.mark.parametrize("name", ["text", "text.gz"])
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_another_process_reads_the_same_blocks(tmp_path, name, end):
+    lines = [f"{i} " + "ä" * (i % 7) + BREAKS[i % 10] for i in range(25)]
+    content = ("\n".join(lines) + end).encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    blocks = list(read_line_blocks(tmp_path / name, 10))
+    sent = [pickle.dumps(block) for block in blocks]
+    again = [pickle.loads(block) for block in sent]
+    assert [block.decode() for block in again] == [lines[:10], lines[10:20], lines[20:]]
+    assert [len(block) for block in again] == [10, 10, 5] and [block.start for block in again] == [0, 10, 20]
+    assert [block.content for block in again] == [block.content for block in blocks]
+    assert (lines[0].encode() in sent[0]) == name.endswith(".gz"), "only what is in an archive is sent"
+
+
+@pytest.mark.parametrize("change", [lambda text: text[:40], lambda text: text.replace(b"7\n", b"77\n"), None])
+def test_a_file_that_changes_while_it_is_read(tmp_path, change):
+    path = tmp_path / "text"
+    path.write_bytes(b"".join(b"%d\n" % i for i in range(30)))
+    sent = [pickle.dumps(block) for block in read_line_blocks(path, 10)]
+    if change is None:
+        path.unlink()
+    else:
+        path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(InputError, match="has changed while it was read|cannot be read"):
+        for block in sent:
+            pickle.loads(block).decode()
 
 
 def test_unequal_counts_stop(tmp_path):

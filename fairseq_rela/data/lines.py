@@ -10,7 +10,7 @@ import zlib
 from contextlib import contextmanager
 from itertools import count, islice, zip_longest
 from pathlib import Path
-from typing import IO, Any, Dict, Iterable, Iterator, List, NamedTuple, Tuple, Union
+from typing import IO, Any, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from ..errors import InputError
 
@@ -50,24 +50,48 @@ def count_lines(path: PathLike) -> int:
     return sum(1 for _ in read_byte_lines(path))
 
 
-class LineBlock(NamedTuple):
-    """Lines of a file as they are there, which costs less to hand to another process than text.
+class LineBlock:
+    """Lines of a file as they are there.
+
+    Another process is told where they are and reads them for itself, unless they come from an archive.
 
     Attributes:
         path: the file.
         start: number of the first line, from 0.
-        content: the bytes; every line has its LF.
+        offset: where in the file the content begins; None where it is not to be found there.
     """
 
-    path: PathLike
-    start: int
-    content: bytes
+    def __init__(self, path: PathLike, start: int, content: bytes, offset: Optional[int] = None) -> None:
+        self.path = path
+        self.start = start
+        self.offset = offset
+        self._content: Optional[bytes] = content
+        self._bytes = len(content)
+        self._lines = content.count(b"\n")
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {**self.__dict__, "_content": self._content if self.offset is None else None}
+
+    @property
+    def content(self) -> bytes:
+        """The bytes; every line has its LF.
+
+        Raises:
+            InputError: the file can no longer be read, or has other lines now.
+        """
+        if self._content is None:
+            with _open_bytes(self.path) as file:
+                file.seek(self.offset)
+                self._content = file.read(self._bytes)
+            if self._content.count(b"\n") != self._lines or not self._content.endswith(b"\n"):
+                raise InputError(f"{self.path} has changed while it was read; leave it alone and start again")
+        return self._content
 
     def decode(self) -> List[str]:
         """The lines.
 
         Raises:
-            InputError: one that is not UTF-8, with its number.
+            InputError: one that is not UTF-8, with its number; or as of :attr:`content`.
         """
         try:
             return self.content.decode("utf-8").split("\n")[:-1]
@@ -78,17 +102,22 @@ class LineBlock(NamedTuple):
             ) from error
 
     def __len__(self) -> int:
-        return self.content.count(b"\n")
+        return self._lines
 
 
 def read_line_blocks(path: PathLike, size: int) -> Iterator[LineBlock]:
     """Blocks of ``size`` lines, the last one smaller; errors as of :func:`read_byte_lines`."""
+    offset = 0
     with _open_bytes(path) as file:
         for start in count(0, size):
             content = b"".join(islice(file, size))
             if not content:
                 return
-            yield LineBlock(path, start, content if content.endswith(b"\n") else content + b"\n")
+            if not content.endswith(b"\n"):
+                yield LineBlock(path, start, content + b"\n")
+                return
+            yield LineBlock(path, start, content, None if _is_archive(path) else offset)
+            offset += len(content)
 
 
 def read_parallel_blocks(source: PathLike, target: PathLike, size: int) -> Iterator[Tuple[LineBlock, LineBlock]]:
@@ -218,10 +247,14 @@ def sha256(path: PathLike) -> str:
     return digest.hexdigest()
 
 
+def _is_archive(path: PathLike) -> bool:
+    return str(path).endswith(".gz")
+
+
 @contextmanager
 def _open_bytes(path: PathLike) -> Iterator[IO[bytes]]:
     try:
-        with gzip.open(path, "rb") if str(path).endswith(".gz") else open(path, "rb") as file:
+        with gzip.open(path, "rb") if _is_archive(path) else open(path, "rb") as file:
             yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{path}: damaged or truncated gz file ({error}); fetch it again") from error

@@ -1,6 +1,7 @@
 """Raw parallel text to binarised data: normalise, tokenise, clean, truecase, BPE, binarise, on all cores."""
 
 import gzip
+import io
 import os
 import platform
 import re
@@ -9,13 +10,13 @@ import time
 import unicodedata
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from hashlib import blake2b
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, TypeVar
 
 from tqdm import tqdm
 
@@ -40,6 +41,7 @@ from .lines import (
 from .text import TOKENISERS, Preprocessor, repair_tokens
 from .workers import Map, begin, blocks, worker_pool
 
+Result = TypeVar("Result")
 RECORD = "prepare.json"
 TRUECASE_MODEL = "truecase-model"  # and the language
 MAX_POSITIONS = 1024  # of the models; fairseq refuses longer test sentences
@@ -168,12 +170,11 @@ def prepare(
             "splits": {},
         }
         with worker_pool(workers, _initialise_text, settings, moses) as run:
-            make_text = partial(_make_text, run, corpus, settings, work)
-            record["splits"]["train"] = make_text("train")
+            record["splits"]["train"] = _make_text(run, corpus, settings, work, "train")
             if not settings.truecase:
                 words = _count_words(run, settings, work)
                 learned = begin(workers, _learn_bpe, words, settings)
-            record["splits"].update({split: make_text(split) for split in SPLITS if split != "train"})
+            record["splits"].update(_of_small_splits(run, _make_text, corpus, settings, work))
         if settings.truecase:
             _truecase(workers, settings, work)
             with worker_pool(workers) as run:
@@ -181,8 +182,14 @@ def prepare(
             learned = partial(_learn_bpe, words, settings)
         segmenters = _make_segmenters(settings, work, learned(), words)
         with worker_pool(workers, _initialise_bpe, segmenters, settings) as run:
-            for split in corpus.files:
-                _apply_bpe(run, split, settings, work, record["splits"][split])
+            pieces = {"train": _apply_bpe(run, settings, work, "train")}
+            pieces.update(_of_small_splits(run, _apply_bpe, settings, work))
+        for split, (dropped, pieces_per_word) in pieces.items():
+            counts = record["splits"][split]
+            if dropped:
+                counts["kept"] -= dropped
+                counts["removed"]["long in pieces"] = dropped
+            counts["pieces_per_word"] = pieces_per_word
         _binarise(workers, settings, work, record["splits"])
         for name, path in corpus.subsets.items():
             shutil.copyfile(path, work / "raw" / f"test.{name}.lines")
@@ -323,6 +330,24 @@ class _Text(NamedTuple):
     sides: Tuple[bytes, bytes]
     pairs: int
     removed: Dict[str, int]
+
+
+def _of_small_splits(run: Map, function: Callable[..., Result], *arguments: Any) -> Dict[str, Result]:
+    """A stage of the dev and the test set, each by one process, so that this one has time to learn BPE."""
+    splits = [split for split in SPLITS if split != "train"]
+    results = {}
+    for split, (result, said) in zip(splits, run(partial(_aside, function, arguments), splits)):
+        print(said, end="", flush=True)
+        results[split] = result
+    return results
+
+
+def _aside(function: Callable[..., Result], arguments: Tuple[Any, ...], split: str) -> Tuple[Result, str]:
+    """What a stage makes of a split in this process alone, and what it says of that."""
+    said = io.StringIO()
+    with redirect_stdout(said):
+        result = function(map, *arguments, split)
+    return result, said.getvalue()
 
 
 def _make_text(run: Map, corpus: Corpus, settings: Settings, work: Path, split: str) -> Dict[str, Any]:
@@ -510,8 +535,12 @@ class _Pieces(NamedTuple):
     pieces: Tuple[int, int]
 
 
-def _apply_bpe(run: Map, split: str, settings: Settings, work: Path, counts: Dict[str, Any]) -> None:
-    """Pieces of both sides under ``bpe/``; how many there are to a word; training pairs too long in pieces go."""
+def _apply_bpe(run: Map, settings: Settings, work: Path, split: str) -> Tuple[int, Dict[str, float]]:
+    """Pieces of both sides under ``bpe/``; training pairs too long in pieces go.
+
+    Returns:
+        how many went, and how many pieces there are to a word of each language.
+    """
     words, pieces, dropped, pairs = [0, 0], [0, 0], [], 0
     texts = [work / "text" / f"{split}.{lang}" for lang in settings.languages]
     with ExitStack() as stack:
@@ -532,9 +561,7 @@ def _apply_bpe(run: Map, split: str, settings: Settings, work: Path, counts: Dic
     if dropped:
         for text in texts:
             _drop_lines(text, dropped)
-        counts["kept"] -= len(dropped)
-        counts["removed"]["long in pieces"] = len(dropped)
-    counts["pieces_per_word"] = {
+    return len(dropped), {
         lang: round(pieces[side] / max(words[side], 1), 4) for side, lang in enumerate(settings.languages)
     }
 
