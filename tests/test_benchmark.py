@@ -189,6 +189,18 @@ def test_what_has_no_room_is_left_out():
     assert result["baseline"] == "sdpa"
 
 
+def test_what_takes_how_much_room():
+    """Long inputs have ended a benchmark for want of memory."""
+    cell = Cell(256, 256, heads=8, dim=16, dropout=0.1)
+    peaks = core.measure(cell, CPU, 20.0, (1, 1), 1e12)["peak_bytes"]
+    copies = {name: peaks[name] / cell.score_bytes for name in core._COPIES}
+    assert all(core._COPIES[name] / 2 < copies[name] <= core._COPIES[name] for name in copies), copies
+    limit = 10.0 * cell.score_bytes
+    assert set(core.too_large(cell, limit)) == {"sparsemax", "entmax15"}
+    result = core.measure(cell, CPU, 20.0, (1, 1), limit)
+    assert set(result["passes"]["forward"]["seconds"]) == {"softmax", "sdpa", "rela_g_plain", "rela_g"}
+
+
 def test_batches_are_padded_as_fairseqs_are():
     source, lengths, previous, target = models.make_batch(50, 400, 20, CPU)
     assert source.shape == target.shape == previous.shape == (20, 20)

@@ -16,6 +16,9 @@ from .timing import compare, interleave, summary
 BASELINE = "softmax"
 # what computes the same, and how far apart it may be in float32, by the largest value
 PAIRS = (("softmax", "sdpa"), ("rela_g_plain", "rela_g"))
+# tensors of the scores' size alive at once, forward and backward with dropout: at T = 512 by peak_bytes, rounded up,
+# and what sorting takes within
+_COPIES = {"softmax": 6, "rela_g_plain": 7, "sparsemax": 12, "entmax15": 18}
 
 
 class Cell(NamedTuple):
@@ -45,7 +48,8 @@ class Cell(NamedTuple):
 
     @property
     def score_bytes(self) -> int:
-        return self.batch * self.heads * self.length**2 * (2 if "16" in self.dtype else 4)
+        """In float32, in which weights are computed."""
+        return 4 * self.batch * self.heads * self.length**2
 
 
 class Inputs(NamedTuple):
@@ -130,15 +134,28 @@ def candidates(cell: Cell, x: Inputs) -> Dict[str, Callable[[], Tensor]]:
     return found
 
 
-def check(cell: Cell, device: torch.device) -> Dict[str, float]:
+def too_large(cell: Cell, memory_limit: float) -> Dict[str, str]:
+    """Those that keep the scores and would take more memory than the limit, in bytes: name to reason."""
+    size = cell.score_bytes
+    return {
+        name: f"its scores take {size / 2**30:.1f} GiB, {copies} times"
+        for name, copies in _COPIES.items()
+        if copies * size > memory_limit
+    }
+
+
+def check(cell: Cell, device: torch.device, memory_limit: float = float("inf")) -> Dict[str, float]:
     """How far apart those are that compute the same: outputs and gradients, without dropout, by the largest value.
+
+    Those of :func:`too_large` are not compared.
 
     Raises:
         InputError: too far.
     """
     cell = cell._replace(dropout=0.0, tokens=min(cell.tokens, 2 * cell.length))
     x = make_inputs(cell, device)
-    found, distances = candidates(cell, x), {}
+    skipped, distances = too_large(cell, memory_limit), {}
+    found = {name: function for name, function in candidates(cell, x).items() if name not in skipped}
     tolerance = 1e-4 if cell.dtype in ("float32", "float64") else 5e-2
     for first, second in PAIRS:
         if first in found and second in found:
@@ -167,18 +184,14 @@ def measure(
     """Time, ratios to softmax and memory of every candidate in one cell.
 
     Args:
-        memory_limit: bytes; those that keep the scores are left out where these would take a fifth of it.
+        memory_limit: bytes; see :func:`too_large`.
         budget, rounds, synchronise: see :func:`fairseq_rela.benchmark.timing.interleave`; the budget is for both
             passes.
     """
-    distances = check(cell, device)
+    distances = check(cell, device, memory_limit)
     x = make_inputs(cell, device)
-    found, skipped = candidates(cell, x), {}
-    if 5 * cell.score_bytes > memory_limit:
-        for name in sorted(found):
-            if name not in ("sdpa", "rela_g"):
-                skipped[name] = f"its scores take {cell.score_bytes / 2**30:.1f} GiB"
-                del found[name]
+    skipped = too_large(cell, memory_limit)
+    found = {name: function for name, function in candidates(cell, x).items() if name not in skipped}
     baseline = BASELINE if BASELINE in found else "sdpa"
     found = {baseline: found.pop(baseline), **found}
 
