@@ -82,8 +82,8 @@ def _usual_plan(device: str, quick: bool) -> Plan:
         return Plan(130.0, (3, 50), cells, (small, 1000, 32), (small, GROUPS[::4], (1, 16)), "float32")
     cells = _cells(lengths, (32, 128, 512), 4096, "float32")
     return Plan(
-        900.0,
-        (5, 100),
+        600.0,
+        (3, 100),
         cells,
         (models.Size(words=8000), 2000, 32),
         (models.Size(words=8000), GROUPS, (1, 16)),
