@@ -57,7 +57,7 @@ def _cells(lengths: Sequence[int], masked: Sequence[int], tokens: int, dtype: st
 
 
 def make_plan(device: str, quick: bool, lengths: Optional[Sequence[int]] = None) -> Plan:
-    """What is run: in 4 minutes on two cores where quick, in 6 on a GPU, else in about 20.
+    """What is run: in 4 minutes on two cores where quick, in 6 on a GPU, else in about half an hour.
 
     Args:
         lengths: T of the core, instead of the usual ones.
