@@ -32,8 +32,9 @@ def interleave(
     """
     least, most = rounds
     skipped: Dict[str, str] = {}
-    seconds = {name: _seconds(run, synchronise, clock) for name, run in candidates.items()}
-    names, warm = list(candidates), set(list(candidates)[:1])
+    names = list(candidates)
+    seconds = {name: _seconds(candidates[name], synchronise, clock) for name in names}
+    warm = {names[0]}
     while least * sum(map(seconds.__getitem__, names)) > 2 * budget:
         slowest = max(names, key=seconds.__getitem__)
         if seconds[slowest] <= 2 * seconds[names[0]]:
