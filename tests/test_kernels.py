@@ -158,10 +158,12 @@ def plain_attention(q, k, v, scale, num_heads, key_padding_mask=None, attn_mask=
     return torch.stack(context, 1)
 
 
-def tiled(monkeypatch, size=None):
-    """Everything in tiles of that many bytes, or nothing where None."""
+def tiled(monkeypatch, size=None, threads=1):
+    """Everything in tiles of that many bytes a thread, or nothing where None."""
     monkeypatch.setattr(relu_attention, "TILED_FROM", 0 if size else 2**62)
+    monkeypatch.setattr(relu_attention, "CACHED", 0)
     monkeypatch.setattr(relu_attention, "TILE", size)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
 
 
 def padding(B, S):
@@ -205,13 +207,13 @@ def test_attention_is_that_of_autograd(monkeypatch, tile, mask, padded, dtype):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 3), st.integers(1, 3), st.integers(1, 400))
-def test_tiles_of_any_size_are_the_whole(T, S, B, H, tile):
+@given(*map(st.integers, (1,) * 6, (6, 6, 3, 3, 400, 4)))
+def test_tiles_of_any_size_are_the_whole(T, S, B, H, tile, threads):
     arguments = attention_inputs(T, S, B, 2 * H)
     with pytest.MonkeyPatch.context() as patch:
         results = []
         for size in (None, tile):
-            tiled(patch, size)
+            tiled(patch, size, threads)
             context = attend(*arguments, scale=1.0, num_heads=H, key_padding_mask=padding(B, S))
             results.append([context, *torch.autograd.grad(context, arguments, torch.ones_like(context))])
     for whole, part in zip(*results):
@@ -264,6 +266,38 @@ def test_dropout_keeps_the_mean_and_drops_what_it_should(monkeypatch, tile):
     assert not torch.equal(first, again)
     torch.manual_seed(0)
     assert torch.equal(attend(*ones, scale=0.5, num_heads=2, dropout=p) / S, first)
+
+
+def test_the_gradient_drops_what_the_context_dropped_whatever_the_threads_meanwhile(monkeypatch):
+    arguments = attention_inputs()
+    grads = []
+    for threads in (3, 1):
+        tiled(monkeypatch, 150, 3)
+        torch.manual_seed(11)
+        context = attend(*arguments, scale=0.5, num_heads=4, dropout=0.3)
+        tiled(monkeypatch, 150, threads)
+        grads.append(torch.autograd.grad(context, arguments, torch.ones_like(context)))
+    for a, b in zip(*grads):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_tile_has_heads_for_every_thread(monkeypatch, threads):
+    q, k, v = attention_inputs(dtype=torch.float32)  # 12 heads of 5 queries and 7 keys: 28 bytes a row
+    seen = []
+
+    def relu_(weights):
+        seen.append(tuple(weights.shape))
+        return weights.clamp_(min=0)
+
+    monkeypatch.setattr(torch.Tensor, "relu_", relu_)
+    for size in (28, 56, 5 * 28, 2 * 5 * 28):
+        tiled(monkeypatch, size, threads)
+        attend(q, k, v, scale=0.5, num_heads=4)
+        heads, rows, _ = seen[0]
+        assert (heads, rows) == (threads * max(size // 140, 1), min(size // 28, 5))
+        assert sum(heads * rows for heads, rows, _ in seen) == 12 * 5
+        seen.clear()
 
 
 @pytest.mark.parametrize("threshold", [0, 1, 6554, 32768, 65535])
@@ -346,11 +380,13 @@ def test_a_backward_pass_under_autocast_stays_in_float32():
 
 
 def test_long_inputs_are_tiled_and_short_ones_are_not(monkeypatch):
-    """By the bytes of the scores; the sizes are those at which one costs less than the other."""
+    """By the keys and the bytes of the scores; the sizes are those at which one takes less time than the other."""
     called = []
     for name in ("_Whole", "_Tiled"):
         monkeypatch.setattr(getattr(relu_attention, name), "apply", lambda *a, name=name: called.append(name))
-    for T, B in ((32, 128), (512, 8), (1023, 8), (2048, 2), (8192, 1)):
-        q = torch.empty(T, B, 512, device="meta")
-        attend(q, q, q, scale=1.0, num_heads=8)
-    assert called == ["_Whole", "_Whole", "_Whole", "_Tiled", "_Tiled"]
+    whole = ((32, 32, 128), (511, 511, 64), (512, 512, 3), (2048, 256, 64), (16, 2048, 4))
+    in_tiles = ((512, 512, 4), (64, 1024, 32), (2048, 2048, 2), (8192, 8192, 1))
+    for T, S, B in (*whole, *in_tiles):
+        q, k = torch.empty(T, B, 512, device="meta"), torch.empty(S, B, 512, device="meta")
+        attend(q, k, k, scale=1.0, num_heads=8)
+    assert called == ["_Whole"] * len(whole) + ["_Tiled"] * len(in_tiles)
