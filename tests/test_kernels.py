@@ -158,11 +158,12 @@ def plain_attention(q, k, v, scale, num_heads, key_padding_mask=None, attn_mask=
     return torch.stack(context, 1)
 
 
-def tiled(monkeypatch, size=None, threads=1):
-    """Everything in tiles of that many bytes a thread, or nothing where None."""
+def tiled(monkeypatch, size=None, threads=1, rows=1):
+    """Everything in tiles of that many bytes a thread, of so many rows at least, or nothing where None."""
     monkeypatch.setattr(relu_attention, "TILED_FROM", 0 if size else 2**62)
     monkeypatch.setattr(relu_attention, "CACHED", 0)
     monkeypatch.setattr(relu_attention, "TILE", size)
+    monkeypatch.setattr(relu_attention, "ROWS", rows)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
 
 
@@ -291,11 +292,10 @@ def test_a_tile_has_heads_for_every_thread(monkeypatch, threads):
         return weights.clamp_(min=0)
 
     monkeypatch.setattr(torch.Tensor, "relu_", relu_)
-    for size in (28, 56, 5 * 28, 2 * 5 * 28):
-        tiled(monkeypatch, size, threads)
+    for size, rows_of_tile, heads_of_tile in ((28, 3, 1), (4 * 28, 4, 1), (5 * 28, 5, 1), (2 * 5 * 28, 5, 2)):
+        tiled(monkeypatch, size, threads, rows=3)
         attend(q, k, v, scale=0.5, num_heads=4)
-        heads, rows, _ = seen[0]
-        assert (heads, rows) == (threads * max(size // 140, 1), min(size // 28, 5))
+        assert seen[0] == (threads * heads_of_tile, rows_of_tile, 7)
         assert sum(heads * rows for heads, rows, _ in seen) == 12 * 5
         seen.clear()
 

@@ -22,7 +22,8 @@ from torch.autograd.function import once_differentiable
 
 TILED_FROM = 512  # keys; with fewer, computing the scores twice takes longer than fetching them from memory
 CACHED = 32 * 2**20  # bytes of scores that caches keep; up to here they are computed once
-TILE = 4 * 2**20  # bytes a thread; large since each operation starts and ends all threads
+TILE = 2 * 2**20  # bytes a thread, about; large since each operation starts and ends all threads
+ROWS = 256  # of a tile at least, for each tile reads all keys
 
 # torch 1.12 multiplies what was in the memory of a small result by beta = 0, and NaN stays NaN
 _OLD_TORCH = int(torch.__version__.split(".")[0]) < 2
@@ -252,15 +253,14 @@ class _Tiling(NamedTuple):
 
     @classmethod
     def of(cls, queries: Tensor, keys: Tensor, options: _Options) -> "_Tiling":
-        """Whole heads where they fit in a tile, else rows of as many heads as there are threads.
+        """For each thread one head or more, whole ones where they fit.
 
-        A thread then has heads to itself. Of one head the threads share rows in one operation and columns in the
-        next, and each waits for what the other has in its cache: up to 1.6 times as long, where caches are far apart.
+        Threads that share a head split its rows in one operation and its columns in the next, and each waits for
+        what the other has in its cache: up to 1.6 times as long, where caches are far apart.
         """
-        threads = torch.get_num_threads()
         row_bytes = keys.size(1) * keys.element_size()
-        heads = min(max(TILE * threads // (row_bytes * queries.size(1)), threads), queries.size(0))
-        rows = min(max(TILE * threads // (row_bytes * heads), 1), queries.size(1))
+        rows = min(max(TILE // row_bytes, ROWS), queries.size(1))
+        heads = min(max(TILE // (row_bytes * rows), 1) * torch.get_num_threads(), queries.size(0))
         return cls(heads, rows, int(torch.empty((), dtype=torch.int64).random_()) if options.threshold else None)
 
     def buffer(self, keys: Tensor) -> Tensor:
