@@ -5,7 +5,8 @@
     python scripts/prepare_speed.py --raw FOLDER            # the pairs of train.en, train.de, valid.en, ... in it
     python scripts/prepare_speed.py --workers 1 8 --rounds 5
 
-The generated words have lengths and frequencies as in real text. "raw to BPE" is everything before binarising.
+The generated words have lengths and frequencies as in real text. "raw to BPE" is everything before binarising. What the
+cores can do at all is seen from runs with one process each, as many at a time as there were processes at most.
 """
 
 import argparse
@@ -79,7 +80,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     load_plugin()  # fairseq is not to be timed
+    most = max(arguments.workers)
     times: List[List[Dict[str, float]]] = [[] for _ in arguments.workers]
+    at_a_time: List[float] = []
     try:
         with tempfile.TemporaryDirectory(prefix="prepare_speed.") as folder:
             raw = arguments.raw
@@ -93,6 +96,10 @@ def main() -> int:
                         run = fresh.submit(time_stages, raw, Path(folder) / "data", arguments.languages, workers)
                         of_these.append(run.result())
                     print(f"round {number + 1}, --workers {workers}: {of_these[-1]['all']:.1f} s", flush=True)
+                with ProcessPoolExecutor(most, get_context("fork")) as fresh:
+                    outputs = [Path(folder) / f"data{i}" for i in range(most)]
+                    runs = [fresh.submit(time_stages, raw, output, arguments.languages, 1) for output in outputs]
+                    at_a_time.append(statistics.mean(run.result()["raw to BPE"] for run in runs))
     except InputError as error:
         print(f"prepare_speed: {error}", file=sys.stderr)
         return 2
@@ -102,6 +109,13 @@ def main() -> int:
         medians = [statistics.median(one[stage] for one in of_these) for of_these in times]
         ratio = f"{medians[0] / medians[-1]:.2f}" if medians[-1] >= _SHORTEST else "-"
         print(f"{stage:32}" + "".join(f"{value:12.2f}" for value in medians) + f"{ratio:>9}")
+    if 1 in arguments.workers:
+        alone = statistics.median(one["raw to BPE"] for one in times[arguments.workers.index(1)])
+        together = statistics.median(at_a_time)
+        print(
+            f"{most} runs at a time, of one process each: raw to BPE in {together:.2f} s; "
+            f"so {most} processes do {most * alone / together:.2f} times the work of one here, if they share nothing"
+        )
     return 0
 
 

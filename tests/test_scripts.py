@@ -1,5 +1,6 @@
 """The scripts refuse what they cannot use, and touch no environment that is not theirs."""
 
+import re
 import sys
 
 import pytest
@@ -74,12 +75,17 @@ def test_fairseqs_own_pins_are_not_installed_with_it():
 def test_the_speed_of_prepare_is_told_stage_by_stage():
     result = run(sys.executable, ROOT / "scripts" / "prepare_speed.py", "--lines", "300", "--rounds", "1")
     assert result.returncode == 0, result.stderr
-    rows = [line.split() for line in result.stdout.splitlines()[-10:]]
+    *lines, limit = result.stdout.splitlines()[-11:]
+    rows = [line.split() for line in lines]
     seconds = {" ".join(row[:-3]): [float(value) for value in row[-3:-1]] for row in rows if len(row) > 3}
     stages = ["train: BPE", "binarise", "learn BPE", "test: normalise, tokenise", "raw to BPE", "all"]
     assert set(stages) < set(seconds)
     for one in (0, 1):
         assert seconds["all"][one] == pytest.approx(seconds["raw to BPE"][one] + seconds["binarise"][one], abs=0.02)
+    together, ratio = map(
+        float, re.search(r"^2 runs .* in ([\d.]+) s; so 2 processes do ([\d.]+) times", limit).groups()
+    )
+    assert ratio == pytest.approx(2 * seconds["raw to BPE"][0] / together, rel=0.05)
 
 
 def test_the_speed_of_prepare_on_files_that_are_not_there(tmp_path):

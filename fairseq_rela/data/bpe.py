@@ -12,7 +12,9 @@ from bisect import insort
 from collections import Counter, defaultdict
 from contextlib import contextmanager
 from copy import copy
+from functools import cached_property
 from itertools import chain
+from operator import add
 from typing import Any, DefaultDict, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from subword_nmt import apply_bpe
@@ -114,6 +116,20 @@ class _Symbols(Dict[str, str]):
         return symbol
 
 
+class _Pair:
+    """What is known of two neighbouring symbols.
+
+    Attributes:
+        frequency: how often they occur.
+        where: the indices of the words that have them. A word stays listed after it has lost the pair.
+    """
+
+    __slots__ = ("frequency", "where")
+
+    def __init__(self, frequency: int, where: "array[int]") -> None:
+        self.frequency, self.where = frequency, where
+
+
 class _Learner:
     """The words of a text as symbols, and the frequency of every pair of neighbouring symbols.
 
@@ -122,8 +138,7 @@ class _Learner:
 
     Attributes:
         words, frequencies: the word types of two or more letters, as symbols, and how often each occurs.
-        pairs: the frequency of every pair there is.
-        where: the indices of the words that have a pair. A word stays listed after it has lost the pair.
+        pairs: those that occur.
         waiting: the pairs by their frequency. It may be out of date there, but only too high: a pair waits once more
             when it becomes more frequent.
         queue: a heap of these frequencies, negated, for a heap has its least entry first.
@@ -135,21 +150,22 @@ class _Learner:
         self.symbols = _Symbols()
         self.words: List[str] = []
         self.frequencies = array("q")
-        self.where: DefaultDict[str, Any] = defaultdict(lambda: array("i"))
         self.waiting: DefaultDict[int, List[str]] = defaultdict(list)
         self.queue: List[int] = []
         self.highest = 0
         self.next: List[Tuple[str, str, str]] = []
         words = tqdm(counts.items(), desc="index words", unit=" words", unit_scale=True, disable=None)
+        where: DefaultDict[str, Any] = defaultdict(lambda: array("i"))
         for letters, frequency in words:
             if len(letters) < 2:
                 continue
-            word = "".join(map(self.symbols.__getitem__, [*letters[:-1], letters[-1] + _END]))
-            for pair in map("".join, zip(word, word[1:])):
-                self.where[pair].append(len(self.words))
+            word = "".join(map(self.symbols.__getitem__, letters[:-1])) + self.symbols[letters[-1] + _END]
+            index = len(self.words)
+            for pair in map(add, word, word[1:]):
+                where[pair].append(index)
             self.words.append(word)
             self.frequencies.append(frequency)
-        self.pairs = defaultdict(int, {pair: self.count(indices) for pair, indices in self.where.items()})
+        self.pairs = {pair: _Pair(self.count(indices), indices) for pair, indices in where.items()}
         for pair in self.pairs:
             self.enqueue(pair)
 
@@ -160,8 +176,12 @@ class _Learner:
     def spell(self, pair: str) -> Tuple[str, str]:
         return self.symbols.spellings[ord(pair[0])], self.symbols.spellings[ord(pair[1])]
 
+    def frequency(self, pair: str) -> int:
+        known = self.pairs.get(pair)
+        return 0 if known is None else known.frequency
+
     def enqueue(self, pair: str) -> None:
-        frequency = self.pairs[pair]
+        frequency = self.frequency(pair)
         if frequency == self.highest:
             insort(self.next, (*self.spell(pair), pair))
         elif frequency >= _MIN_FREQUENCY:
@@ -176,20 +196,19 @@ class _Learner:
             if not self.next or (self.queue and -self.queue[0] > self.highest):
                 self._take_next_frequency()
                 continue
-            *_, pair = self.next.pop()
-            if self.pairs.get(pair) == self.highest:
+            pair = self.next.pop()[-1]
+            if self.frequency(pair) == self.highest:
                 return pair
-            if pair in self.pairs:
-                self.enqueue(pair)
+            self.enqueue(pair)
         return None
 
     def _take_next_frequency(self) -> None:
         left, self.next = self.next, []  # left, where a pair has become more frequent than these
         self.highest = -heapq.heappop(self.queue)
         for pair in chain(self.waiting.pop(self.highest), (pair for *_, pair in left)):
-            if self.pairs.get(pair) == self.highest:
+            if self.frequency(pair) == self.highest:
                 self.next.append((*self.spell(pair), pair))
-            elif pair in self.pairs:
+            else:
                 self.enqueue(pair)
         self.next.sort()
 
@@ -197,56 +216,55 @@ class _Learner:
         """Makes one symbol of the pair in all words, beginning at the left where it overlaps with itself."""
         first, second = pair
         merged = self.symbols["".join(self.spell(pair))]
-        lost: DefaultDict[str, int] = defaultdict(int)
-        gained: DefaultDict[str, int] = defaultdict(int)
         before: DefaultDict[str, List[int]] = defaultdict(list)  # the words by what is at the left of the pair there
         after: DefaultDict[str, List[int]] = defaultdict(list)
-        words, frequencies, where = self.words, self.frequencies, self.where
-        for index in where.pop(pair):
+        twice: List[int] = []
+        words, frequencies, pairs = self.words, self.frequencies, self.pairs
+        for index in pairs.pop(pair).where:
             left, found, right = words[index].partition(pair)
             if not found:  # lost the pair to an earlier merge, or was listed twice
                 continue
-            if pair not in right:  # once in the word, as nearly always
-                words[index] = left + merged + right
-                if left:
-                    before[left[-1]].append(index)
-                if right:
-                    after[right[0]].append(index)
+            if pair in right:
+                twice.append(index)
                 continue
-            parts = words[index].split(pair)
-            words[index] = merged.join(parts)
-            frequency = frequencies[index]
-            was = now = left[-1:]  # the left neighbour before this merge and after it
-            for part in parts[1:]:
-                if now:
-                    lost[was + first] += frequency
-                    gained[now + merged] += frequency
-                    where[now + merged].append(index)
-                if part:
-                    lost[second + part[0]] += frequency
-                    gained[merged + part[0]] += frequency
-                    where[merged + part[0]].append(index)
-                    was = now = part[-1]
-                else:
-                    was, now = second, merged
+            words[index] = left + merged + right
+            if left:
+                before[left[-1]].append(index)
+            if right:
+                after[right[0]].append(index)
         changed = [(other + first, other + merged, indices) for other, indices in before.items()]
         changed += [(second + other, merged + other, indices) for other, indices in after.items()]
+        for index in twice:
+            changed += self._merge_in_word(index, pair, merged)
         for old, new, indices in changed:
-            frequency = self.count(indices)
-            lost[old] += frequency
-            gained[new] += frequency
-            where[new].extend(indices)
-        for other, frequency in gained.items():
-            self.pairs[other] += frequency
-        lost[pair] = self.pairs[pair]  # all of it, whatever overlaps were counted above
-        for other, frequency in lost.items():
-            self.pairs[other] -= frequency
-            if not self.pairs[other]:
-                del self.pairs[other]
-                where.pop(other, None)
-        for other in gained:
-            if other in self.pairs:
-                self.enqueue(other)
+            frequency = frequencies[indices[0]] if len(indices) == 1 else self.count(indices)
+            gains, loses = pairs.get(new), pairs.get(old)
+            if gains is None:
+                pairs[new] = _Pair(frequency, array("i", indices))
+            else:
+                gains.frequency += frequency
+                gains.where.extend(indices)
+            if loses is not None:  # as does the pair itself where it overlaps, as in a a a
+                loses.frequency -= frequency
+                if not loses.frequency:
+                    del pairs[old]
+        for _, new, _ in changed:
+            self.enqueue(new)
+
+    def _merge_in_word(self, index: int, pair: str, merged: str) -> Iterator[Tuple[str, str, List[int]]]:
+        """In a word that has the pair more than once; each pair around it, what that becomes, and the word's index."""
+        first, second = pair
+        parts = self.words[index].split(pair)
+        self.words[index] = merged.join(parts)
+        was = now = parts[0][-1:]  # the left neighbour before this merge and after it
+        for part in parts[1:]:
+            if now:
+                yield was + first, now + merged, [index]
+            if part:
+                yield second + part[0], merged + part[0], [index]
+                was = now = part[-1]
+            else:
+                was, now = second, merged
 
     def pieces(self, counts: Iterable[str]) -> Dict[str, str]:
         """The words with their pieces, as of :class:`Learned`.
@@ -275,10 +293,13 @@ class Segmenter:
     def __init__(self, bpe: apply_bpe.BPE) -> None:
         self._bpe = bpe
         self._cache = _Cache(self)
-        self._limited = _Limited(bpe)
 
     def __reduce__(self) -> Tuple[Any, ...]:
         return Segmenter, (self._bpe,)
+
+    @cached_property
+    def _limited(self) -> "_Limited":
+        return _Limited(self._bpe)
 
     def know(self, words: Dict[str, str]) -> None:
         """Take over words with their pieces, so that these need not be split again."""
