@@ -144,6 +144,11 @@ def too_large(cell: Cell, memory_limit: float) -> Dict[str, str]:
     }
 
 
+def _that_fit(cell: Cell, x: Inputs, memory_limit: float) -> Dict[str, Callable[[], Tensor]]:
+    skipped = too_large(cell, memory_limit)
+    return {name: function for name, function in candidates(cell, x).items() if name not in skipped}
+
+
 def check(cell: Cell, device: torch.device, memory_limit: float = float("inf")) -> Dict[str, float]:
     """How far apart those are that compute the same: outputs and gradients, without dropout, by the largest value.
 
@@ -154,8 +159,7 @@ def check(cell: Cell, device: torch.device, memory_limit: float = float("inf")) 
     """
     cell = cell._replace(dropout=0.0, tokens=min(cell.tokens, 2 * cell.length))
     x = make_inputs(cell, device)
-    skipped, distances = too_large(cell, memory_limit), {}
-    found = {name: function for name, function in candidates(cell, x).items() if name not in skipped}
+    found, distances = _that_fit(cell, x, memory_limit), {}
     tolerance = 1e-4 if cell.dtype in ("float32", "float64") else 5e-2
     for first, second in PAIRS:
         if first in found and second in found:
@@ -190,8 +194,7 @@ def measure(
     """
     distances = check(cell, device, memory_limit)
     x = make_inputs(cell, device)
-    skipped = too_large(cell, memory_limit)
-    found = {name: function for name, function in candidates(cell, x).items() if name not in skipped}
+    found = _that_fit(cell, x, memory_limit)
     baseline = BASELINE if BASELINE in found else "sdpa"
     found = {baseline: found.pop(baseline), **found}
 
@@ -217,7 +220,7 @@ def measure(
             "seconds": {key: summary(values) for key, values in times.items()},
             "ratio": compare(times, baseline),
             "ratio_to_sdpa": compare(times, "sdpa") if "sdpa" in times else {},
-            "skipped": {**skipped, **slow},
+            "skipped": {**too_large(cell, memory_limit), **slow},
         }
         if name == "forward_backward":
             result["saved_bytes"] = {key: saved_bytes(found[key], (x.q, x.k, x.v)) for key in times}
