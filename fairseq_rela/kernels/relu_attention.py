@@ -11,7 +11,7 @@ since :math:`A > 0` exactly where a weight is neither rectified nor dropped: A a
 gradient, where autograd keeps the weights, the mask and their product. At a score of exactly 0 the gradient is 0.
 
 Rectifying needs no sum over a row, so that the rows can be cut into tiles. From :data:`TILED_FROM` keys on the scores
-are computed a tile at a time, in the backward pass once again, and not kept.
+are computed a tile at a time, in the backward pass once again, and not kept, unless they are few bytes in all.
 """
 
 from typing import Any, Iterator, NamedTuple, Optional, Tuple
@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 TILED_FROM = 512  # keys; with fewer, computing the scores twice takes longer than fetching them from memory
-CACHED = 32 * 2**20  # bytes of scores that caches keep; up to here they are computed once
+CACHED = 32 * 2**20  # bytes; fewer of scores stay in the caches, and are computed once
 TILE = 2 * 2**20  # bytes a thread, about; large since each operation starts and ends all threads
 ROWS = 256  # of a tile at least, for each tile reads all keys
 
