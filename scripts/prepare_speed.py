@@ -71,6 +71,13 @@ def time_stages(raw: Path, output: Path, languages: Sequence[str], workers: int)
     return {**stages, "raw to BPE": total - stages[BINARISE], "all": total}
 
 
+def time_apart(raw: Path, outputs: Sequence[Path], languages: Sequence[str], workers: int) -> List[Dict[str, float]]:
+    """:func:`time_stages` for each output, at a time, each in a process of its own: whatever has run before."""
+    with ProcessPoolExecutor(len(outputs), get_context("fork")) as fresh:
+        runs = [fresh.submit(time_stages, raw, output, languages, workers) for output in outputs]
+        return [run.result() for run in runs]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--raw", type=Path, metavar="FOLDER")
@@ -90,16 +97,14 @@ def main() -> int:
                 raw = Path(folder) / "raw"
                 raw.mkdir()
                 write_corpus(raw, arguments.lines, arguments.languages)
+            outputs = [Path(folder) / f"data{i}" for i in range(most)]
             for number in range(arguments.rounds):
                 for workers, of_these in zip(arguments.workers, times):
-                    with ProcessPoolExecutor(1, get_context("fork")) as fresh:  # whatever has run before
-                        run = fresh.submit(time_stages, raw, Path(folder) / "data", arguments.languages, workers)
-                        of_these.append(run.result())
+                    of_these += time_apart(raw, outputs[:1], arguments.languages, workers)
                     print(f"round {number + 1}, --workers {workers}: {of_these[-1]['all']:.1f} s", flush=True)
-                with ProcessPoolExecutor(most, get_context("fork")) as fresh:
-                    outputs = [Path(folder) / f"data{i}" for i in range(most)]
-                    runs = [fresh.submit(time_stages, raw, output, arguments.languages, 1) for output in outputs]
-                    at_a_time.append(statistics.mean(run.result()["raw to BPE"] for run in runs))
+                if 1 in arguments.workers:
+                    runs = time_apart(raw, outputs, arguments.languages, 1)
+                    at_a_time.append(statistics.mean(run["raw to BPE"] for run in runs))
     except InputError as error:
         print(f"prepare_speed: {error}", file=sys.stderr)
         return 2
@@ -109,7 +114,7 @@ def main() -> int:
         medians = [statistics.median(one[stage] for one in of_these) for of_these in times]
         ratio = f"{medians[0] / medians[-1]:.2f}" if medians[-1] >= _SHORTEST else "-"
         print(f"{stage:32}" + "".join(f"{value:12.2f}" for value in medians) + f"{ratio:>9}")
-    if 1 in arguments.workers:
+    if at_a_time:
         alone = statistics.median(one["raw to BPE"] for one in times[arguments.workers.index(1)])
         together = statistics.median(at_a_time)
         print(
