@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""How much faster `rela prepare` is with more processes, stage by stage: side by side in one run, medians.
+"""How much faster `rela prepare` is with more processes, stage by stage: side by side in one run, medians of rounds.
 
     python scripts/prepare_speed.py                         # 200,000 generated pairs, 1 and 2 processes
     python scripts/prepare_speed.py --raw FOLDER            # the pairs of train.en, train.de, valid.en, ... in it
     python scripts/prepare_speed.py --workers 1 8 --rounds 5
 
 The generated words have lengths and frequencies as in real text. "raw to BPE" is everything before binarising. What the
-cores can do at all is seen from runs with one process each, as many at a time as there were processes at most.
+cores can do at all is seen from runs with one process each, as many at a time as there were processes at most. Ratios
+are medians too, of those of the rounds: a shared machine is slow for some of them.
 """
 
 import argparse
@@ -78,6 +79,10 @@ def time_apart(raw: Path, outputs: Sequence[Path], languages: Sequence[str], wor
         return [run.result() for run in runs]
 
 
+def median_ratio(seconds: Sequence[float], others: Sequence[float]) -> float:
+    return statistics.median(one / other for one, other in zip(seconds, others))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--raw", type=Path, metavar="FOLDER")
@@ -111,15 +116,16 @@ def main() -> int:
     print(f"\nPython {platform.python_version()}, {os.cpu_count()} cores; medians of {arguments.rounds} rounds, in s")
     print(f"{'':32}" + "".join(f"{f'{workers} workers':>12}" for workers in arguments.workers) + f"{'ratio':>9}")
     for stage in times[0][0]:
-        medians = [statistics.median(one[stage] for one in of_these) for of_these in times]
-        ratio = f"{medians[0] / medians[-1]:.2f}" if medians[-1] >= _SHORTEST else "-"
+        seconds = [[one[stage] for one in of_these] for of_these in times]
+        medians = list(map(statistics.median, seconds))
+        ratio = f"{median_ratio(seconds[0], seconds[-1]):.2f}" if min(seconds[-1]) >= _SHORTEST else "-"
         print(f"{stage:32}" + "".join(f"{value:12.2f}" for value in medians) + f"{ratio:>9}")
     if at_a_time:
-        alone = statistics.median(one["raw to BPE"] for one in times[arguments.workers.index(1)])
-        together = statistics.median(at_a_time)
+        alone = [one["raw to BPE"] for one in times[arguments.workers.index(1)]]
         print(
-            f"{most} runs at a time, of one process each: raw to BPE in {together:.2f} s; "
-            f"so {most} processes do {most * alone / together:.2f} times the work of one here, if they share nothing"
+            f"{most} runs at a time, of one process each: raw to BPE in {statistics.median(at_a_time):.2f} s; "
+            f"so {most} processes do {most * median_ratio(alone, at_a_time):.2f} times the work of one here, if they "
+            "share nothing"
         )
     return 0
 

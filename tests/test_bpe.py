@@ -118,6 +118,28 @@ def test_words_are_split_as_by_the_codes_just_learnt(counts, marked, merges):
     assert learned.pieces == {word: theirs.process_line(word) for word in plain}
 
 
+@settings(deadline=None, max_examples=300)
+@given(counts=st.dictionaries(WORDS, st.integers(1, 60), min_size=3, max_size=30), merges=st.integers(1, 12))
+def test_pairs_that_are_never_merged_are_forgotten(counts, merges):
+    """As are most where there are more words than merges."""
+    assume(sum(len(word) > 1 and count > 1 for word, count in counts.items()) >= merges)
+    learner = bpe._Learner(counts, merges)
+    codes = []
+    for _ in range(merges):
+        pair = learner.most_frequent()
+        assert learner.frequency(pair) >= learner.least >= 2
+        codes.append(" ".join(learner.spell(pair)))
+        learner.merge(pair)
+    assert codes == learn_theirs(counts, merges)[1:]
+
+
+def test_the_frequency_below_which_pairs_are_forgotten():
+    counts = {"ab": 9, "cd": 5, "ef": 3, "gh": 3, "ij": 2, "k": 99}
+    assert [bpe._Learner(counts, merges).least for merges in range(1, 7)] == [9, 5, 3, 3, 2, 1]
+    assert [len(bpe._Learner(counts, merges).pairs) for merges in range(1, 7)] == [1, 2, 4, 4, 5, 5]
+    assert bpe._Learner({**counts, "x</w>y": 1}, 1).least == 1  # where merges may spell the same
+
+
 @pytest.mark.skipif(not (SHARED / "data" / "multi30k").is_dir(), reason="needs shared/data")
 def test_learns_what_subword_nmt_learns_from_real_text():
     """Enough words and merges for subword-nmt to prune its statistics and to come back to what it pruned."""
@@ -202,13 +224,18 @@ def test_undone(folder, line):
 
 
 @pytest.mark.parametrize("threshold", [1, 11, 20])
-def test_pieces_without_a_vocabulary_are_split_on_as_from_the_word(folder, threshold):
+def test_pieces_without_a_vocabulary_are_split_on_as_from_the_word(folder, threshold, monkeypatch):
     plain = bpe.load_segmenter(folder / "codes")
-    limited, theirs = plain.limit(folder / "vocab", threshold), make_theirs(folder, threshold)
     words = [*bpe.count_words(LINES), "wet", "lowing", "x", "ß"]
-    pieces = [limited.limit_word(word, plain.split_word(word)) for word in words]
-    assert pieces == [theirs.process_line(word) for word in words]
-    assert pieces != list(map(plain.split_word, words))  # else the test would be of nothing
+    merged = {word: plain.split_word(word) for word in words}
+    limited, theirs = (
+        plain.limit(dict(bpe.read_vocabulary(folder / "vocab")), threshold, merged),
+        make_theirs(folder, threshold),
+    )
+    monkeypatch.setattr(limited._bpe, "segment_tokens", None)  # is not to be asked
+    pieces = [limited.process_line(word) for word in words if len(word) > 1]
+    assert pieces == [theirs.process_line(word) for word in words if len(word) > 1]
+    assert pieces != [merged[word] for word in words if len(word) > 1]  # else the test would be of nothing
     assert plain.process_line("lowest") == bpe.load_segmenter(folder / "codes").process_line("lowest")
 
 
@@ -224,18 +251,20 @@ def test_a_vocabulary_limits_as_in_subword_nmt(tmp_path_factory, counts, thresho
     except InputError:  # nothing to merge, a word that cannot be undone, or no frequent piece
         assume(False)
     plain, theirs = bpe.load_segmenter(folder / "codes"), make_theirs(folder, threshold)
-    limited = plain.limit(folder / "vocab", threshold)
-    for word in filter(None, counts):
-        pieces = plain.split_word(word)
+    words = list(filter(None, counts))
+    limited = plain.limit(
+        dict(bpe.read_vocabulary(folder / "vocab")), threshold, {word: plain.split_word(word) for word in words}
+    )
+    for word in words:
         try:
             want = theirs.process_line(word)
         except RecursionError:
             want = ""
         if bpe.undo(want) == word:
-            assert limited.limit_word(word, pieces) == want
+            assert limited.process_line(word) == want
         else:  # as can be with </w>
             with pytest.raises(InputError, match="cannot be split|is not what is left of its BPE pieces"):
-                limited.limit_word(word, pieces)
+                limited.process_line(word)
 
 
 def test_a_word_on_which_subword_nmt_runs_for_ever(tmp_path):

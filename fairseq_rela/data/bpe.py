@@ -12,7 +12,6 @@ from bisect import insort
 from collections import Counter, defaultdict
 from contextlib import contextmanager
 from copy import copy
-from functools import cached_property
 from itertools import chain
 from operator import add
 from typing import Any, DefaultDict, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
@@ -72,7 +71,7 @@ def learn(counts: Dict[str, int], merges: int) -> Learned:
     if merges > _MAX_MERGES:
         raise InputError(f"{merges:,} BPE merges are too many; ask for at most {_MAX_MERGES:,}")
     with _without_garbage_collection():
-        learner = _Learner(counts)
+        learner = _Learner(counts, merges)
         if not learner.words:
             raise InputError("the training text has no word of two letters, so there is no BPE to learn")
         codes = [_HEADER]
@@ -138,7 +137,10 @@ class _Learner:
 
     Attributes:
         words, frequencies: the word types of two or more letters, as symbols, and how often each occurs.
-        pairs: those that occur.
+        ambiguous: some word has ``</w>``, so that two merges may spell one symbol.
+        least: the frequency below which pairs are forgotten: they will not be merged. A pair becomes more frequent only
+            in the merge that makes it, unless another spells it, too.
+        pairs: those of at least this frequency.
         waiting: the pairs by their frequency. It may be out of date there, but only too high: a pair waits once more
             when it becomes more frequent.
         queue: a heap of these frequencies, negated, for a heap has its least entry first.
@@ -146,8 +148,9 @@ class _Learner:
             last is merged next.
     """
 
-    def __init__(self, counts: Dict[str, int]) -> None:
+    def __init__(self, counts: Dict[str, int], merges: int) -> None:
         self.symbols = _Symbols()
+        self.ambiguous = any(_END in word for word in counts)
         self.words: List[str] = []
         self.frequencies = array("q")
         self.waiting: DefaultDict[int, List[str]] = defaultdict(list)
@@ -165,9 +168,21 @@ class _Learner:
                 where[pair].append(index)
             self.words.append(word)
             self.frequencies.append(frequency)
-        self.pairs = {pair: _Pair(self.count(indices), indices) for pair, indices in where.items()}
-        for pair in self.pairs:
-            self.enqueue(pair)
+        self.least = 1 if self.ambiguous else self._least_frequency(merges)
+        self.pairs: Dict[str, _Pair] = {}
+        for pair, indices in where.items():
+            known = _Pair(self.count(indices), indices)
+            if known.frequency >= self.least:
+                self.pairs[pair] = known
+                self.enqueue(pair)
+
+    def _least_frequency(self, merges: int) -> int:
+        """The least frequency that a pair may have when it is merged, or a bound: that of the word of rank ``merges``.
+
+        For each word needs a merge of its own to be whole. So before any merge one of these words is not, and its pairs
+        are as frequent as it is, at least.
+        """
+        return sorted(self.frequencies, reverse=True)[merges - 1] if merges <= len(self.frequencies) else 1
 
     def count(self, indices: Iterable[int]) -> int:
         """How often words occur together."""
@@ -219,7 +234,7 @@ class _Learner:
         before: DefaultDict[str, List[int]] = defaultdict(list)  # the words by what is at the left of the pair there
         after: DefaultDict[str, List[int]] = defaultdict(list)
         twice: List[int] = []
-        words, frequencies, pairs = self.words, self.frequencies, self.pairs
+        words, frequencies, pairs, least = self.words, self.frequencies, self.pairs, self.least
         for index in pairs.pop(pair).where:
             left, found, right = words[index].partition(pair)
             if not found:  # lost the pair to an earlier merge, or was listed twice
@@ -238,16 +253,16 @@ class _Learner:
             changed += self._merge_in_word(index, pair, merged)
         for old, new, indices in changed:
             frequency = frequencies[indices[0]] if len(indices) == 1 else self.count(indices)
-            gains, loses = pairs.get(new), pairs.get(old)
-            if gains is None:
-                pairs[new] = _Pair(frequency, array("i", indices))
-            else:
-                gains.frequency += frequency
-                gains.where.extend(indices)
+            loses, gains = pairs.get(old), pairs.get(new)
             if loses is not None:  # as does the pair itself where it overlaps, as in a a a
                 loses.frequency -= frequency
-                if not loses.frequency:
+                if loses.frequency < least:
                     del pairs[old]
+            if gains is not None:
+                gains.frequency += frequency
+                gains.where.extend(indices)
+            elif frequency >= least or twice:
+                pairs[new] = _Pair(frequency, array("i", indices))
         for _, new, _ in changed:
             self.enqueue(new)
 
@@ -273,7 +288,7 @@ class _Learner:
         merged does not come up again, since a symbol is always made by the merge that made it first. Only ``</w>`` in
         a word can bring a symbol about in two ways.
         """
-        if any(_END in word for word in counts):
+        if self.ambiguous:
             return {}
         marked = {
             ord(symbol): spelling[: -len(_END)] if spelling.endswith(_END) else f"{spelling}{_INSIDE} "
@@ -296,14 +311,6 @@ class Segmenter:
 
     def __reduce__(self) -> Tuple[Any, ...]:
         return Segmenter, (self._bpe,)
-
-    @cached_property
-    def _limited(self) -> "_Limited":
-        return _Limited(self._bpe)
-
-    def know(self, words: Dict[str, str]) -> None:
-        """Take over words with their pieces, so that these need not be split again."""
-        self._cache.update(words)
 
     def process_line(self, line: str) -> str:
         """The pieces of a line of words; of several spaces between words, one is left.
@@ -342,47 +349,59 @@ class Segmenter:
         self._bpe.cache.clear()  # grows without bound, and ours is there already
         return _undoable(pieces, word)
 
-    def limit(self, vocabulary: PathLike, threshold: int) -> "Segmenter":
-        """What splits pieces further until they are in a vocabulary, by the same codes; see :func:`load_segmenter`."""
-        allowed = {piece for piece, count in read_vocabulary(vocabulary) if count >= threshold}
-        if not allowed:  # subword-nmt would take an empty vocabulary for none at all
-            raise InputError(f"{vocabulary}: no piece occurs {threshold} times; lower --vocabulary-threshold")
-        bpe = copy(self._bpe)
-        bpe.vocab, bpe.cache = allowed, {}
-        return Segmenter(bpe)
+    def limit(self, vocabulary: Dict[str, int], threshold: int, merged: Optional[Dict[str, str]] = None) -> "Segmenter":
+        """What splits pieces further until they are in a vocabulary, by the same codes.
 
-    def limit_word(self, word: str, pieces: str) -> str:
-        """:meth:`split_word`, given what the codes make of the word without a vocabulary.
+        Args:
+            vocabulary: pieces and their frequencies.
+            threshold: the least frequency of a piece that may be produced.
+            merged: words with what this one makes of them; the limited one then knows them from the beginning.
 
         Raises:
-            InputError: as :meth:`split_word`.
+            InputError: no piece is as frequent.
         """
-        if self._limited.ambiguous or _INSIDE in word or len(word) == 1:
-            return self.split_word(word)
-        return " ".join(map(self._limited.__getitem__, pieces.split(" ")))
+        allowed = {piece for piece, count in vocabulary.items() if count >= threshold}
+        if not allowed:  # subword-nmt would take an empty vocabulary for none at all
+            raise InputError(f"no piece occurs {threshold} times; lower --vocabulary-threshold")
+        bpe = copy(self._bpe)
+        bpe.vocab, bpe.cache = allowed, {}
+        limited = Segmenter(bpe)
+        if merged is not None:
+            limited._cache.update(_limit(bpe, merged))
+        return limited
+
+
+def _limit(bpe: apply_bpe.BPE, merged: Dict[str, str]) -> Dict[str, str]:
+    """Words with their pieces, from what the codes make of them without the vocabulary.
+
+    Words are missing of which that does not say enough: of one letter and with ``@@``; and all, where ``</w>`` was in
+    the words that the codes were learnt from, so that merges can be taken for others.
+    """
+    for merge, (_, right) in bpe.bpe_codes_reverse.items():
+        if _END in merge and not (merge.index(_END) == len(merge) - len(_END) and len(right) > len(_END)):
+            return {}
+    limit = _Limited(bpe).__getitem__
+    return {
+        word: " ".join(map(limit, pieces.split(" ")))
+        for word, pieces in merged.items()
+        if len(word) > 1 and _INSIDE not in word
+    }
 
 
 class _Limited(Dict[str, str]):
     """Pieces to those of a vocabulary that they are split into, by undoing merges; as subword-nmt's recursive_split.
 
     Each piece once, and what merges were made of as well: the pieces of words have most of it in common.
-
-    Attributes:
-        ambiguous: some merges were learnt from words with ``</w>`` in them, so that they can be taken for others.
     """
 
     def __init__(self, bpe: apply_bpe.BPE) -> None:
-        super().__init__()
-        self._vocabulary, self._merges = bpe.vocab, bpe.bpe_codes_reverse
-        self.ambiguous = any(
-            _END in merged and not (merged.index(_END) == len(merged) - len(_END) and len(right) > len(_END))
-            for merged, (_, right) in self._merges.items()
-        )
+        super().__init__(zip(bpe.vocab, bpe.vocab))
+        self._merges = bpe.bpe_codes_reverse
 
     def __missing__(self, piece: str) -> str:
         inside = piece.endswith(_INSIDE)
         merge = self._merges.get(piece[: -len(_INSIDE)] if inside else piece + _END)
-        if piece in self._vocabulary or merge is None:
+        if merge is None:
             self[piece] = piece
         else:
             left, right = merge
@@ -439,7 +458,7 @@ def load_segmenter(codes: PathLike, vocabulary: Optional[PathLike] = None, thres
         if len(line.split(" ")) != 2:
             raise InputError(f"{codes}, line {number}: not two symbols with a space between; is the file damaged?")
     segmenter = Segmenter(apply_bpe.BPE(io.StringIO("\n".join(lines) + "\n")))
-    return segmenter if vocabulary is None else segmenter.limit(vocabulary, threshold)
+    return segmenter if vocabulary is None else segmenter.limit(dict(read_vocabulary(vocabulary)), threshold)
 
 
 def read_vocabulary(path: PathLike) -> Iterator[Tuple[str, int]]:
@@ -455,7 +474,7 @@ def read_vocabulary(path: PathLike) -> Iterator[Tuple[str, int]]:
         yield piece, int(count)
 
 
-def write_vocabulary(path: PathLike, pieces: "Counter[str]") -> None:
+def write_vocabulary(path: PathLike, pieces: Dict[str, int]) -> None:
     with write_whole(path) as file:
         for piece, count in sorted(pieces.items(), key=lambda item: (-item[1], item[0])):
             file.write(f"{piece} {count}\n")
@@ -473,9 +492,9 @@ def count_words_of(path: PathLike) -> "Counter[str]":
     return count_words(" ".join(block.decode()) for block in read_line_blocks(path, _BLOCK))
 
 
-def count_pieces(pieces: Iterable[str], counts: Iterable[int]) -> "Counter[str]":
+def count_pieces(pieces: Iterable[str], counts: Iterable[int]) -> Dict[str, int]:
     """Frequencies of pieces, from the pieces of words and how often each word occurs."""
-    frequencies: "Counter[str]" = Counter()
+    frequencies: DefaultDict[str, int] = defaultdict(int)
     for word, count in zip(pieces, counts):
         for piece in word.split(" "):
             frequencies[piece] += count

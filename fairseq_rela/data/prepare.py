@@ -16,7 +16,7 @@ from functools import partial
 from hashlib import blake2b
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from tqdm import tqdm
 
@@ -41,7 +41,6 @@ from .lines import (
 from .text import TOKENISERS, Preprocessor, repair_tokens
 from .workers import Map, begin, blocks, worker_pool
 
-Result = TypeVar("Result")
 RECORD = "prepare.json"
 TRUECASE_MODEL = "truecase-model"  # and the language
 MAX_POSITIONS = 1024  # of the models; fairseq refuses longer test sentences
@@ -153,7 +152,7 @@ def prepare(
     for split in SPLITS:
         if split not in corpus.files:
             raise InputError(f"no files for the {split} set; give --{split}")
-    inputs = _input_checksums(corpus)
+    inputs = _input_checksums(corpus, workers)
     for path in corpus.subsets.values():
         _check_subset(path, corpus.files["test"][0])
     done = _finished(output, settings, inputs)
@@ -174,7 +173,10 @@ def prepare(
             if not settings.truecase:
                 words = _count_words(run, settings, work)
                 learned = begin(workers, _learn_bpe, words, settings)
-            record["splits"].update(_of_small_splits(run, _make_text, corpus, settings, work))
+            # by one of the processes, so that this one has a core to learn BPE on
+            for counts, said in run(partial(_make_small_texts, corpus, settings), [work]):
+                print(said, end="", flush=True)
+                record["splits"].update(counts)
         if settings.truecase:
             _truecase(workers, settings, work)
             with worker_pool(workers) as run:
@@ -182,8 +184,7 @@ def prepare(
             learned = partial(_learn_bpe, words, settings)
         segmenters = _make_segmenters(settings, work, learned(), words)
         with worker_pool(workers, _initialise_bpe, segmenters, settings) as run:
-            pieces = {"train": _apply_bpe(run, settings, work, "train")}
-            pieces.update(_of_small_splits(run, _apply_bpe, settings, work))
+            pieces = {split: _apply_bpe(run, settings, work, split) for split in SPLITS}
         for split, (dropped, pieces_per_word) in pieces.items():
             counts = record["splits"][split]
             if dropped:
@@ -194,9 +195,7 @@ def prepare(
         for name, path in corpus.subsets.items():
             shutil.copyfile(path, work / "raw" / f"test.{name}.lines")
         outputs = [path for path in sorted(work.rglob("*")) if path.is_file() and path.suffix != ".log"]
-        with ThreadPoolExecutor(workers) as threads:
-            checksums = threads.map(sha256, outputs)
-        record["outputs"] = dict(zip((str(path.relative_to(work)) for path in outputs), checksums))
+        record["outputs"] = dict(zip((str(path.relative_to(work)) for path in outputs), _checksums(outputs, workers)))
         write_json(work / RECORD, record)
     return record
 
@@ -332,22 +331,12 @@ class _Text(NamedTuple):
     removed: Dict[str, int]
 
 
-def _of_small_splits(run: Map, function: Callable[..., Result], *arguments: Any) -> Dict[str, Result]:
-    """A stage of the dev and the test set, each by one process, so that this one has time to learn BPE."""
-    splits = [split for split in SPLITS if split != "train"]
-    results = {}
-    for split, (result, said) in zip(splits, run(partial(_aside, function, arguments), splits)):
-        print(said, end="", flush=True)
-        results[split] = result
-    return results
-
-
-def _aside(function: Callable[..., Result], arguments: Tuple[Any, ...], split: str) -> Tuple[Result, str]:
-    """What a stage makes of a split in this process alone, and what it says of that."""
+def _make_small_texts(corpus: Corpus, settings: Settings, work: Path) -> Tuple[Dict[str, Any], str]:
+    """:func:`_make_text` of the dev and the test set in this process alone, and what it says of them."""
     said = io.StringIO()
     with redirect_stdout(said):
-        result = function(map, *arguments, split)
-    return result, said.getvalue()
+        counts = {split: _make_text(map, corpus, settings, work, split) for split in SPLITS if split != "train"}
+    return counts, said.getvalue()
 
 
 def _make_text(run: Map, corpus: Corpus, settings: Settings, work: Path, split: str) -> Dict[str, Any]:
@@ -505,12 +494,11 @@ def _make_segmenters(
     segmenters = []
     for lang, counted in zip(settings.languages, counts):
         pieces = {word: learned.pieces.get(word) or plain.split_word(word) for word in counted}
-        vocabulary = work / f"vocab.{lang}"
-        bpe.write_vocabulary(vocabulary, bpe.count_pieces(pieces.values(), counted.values()))
-        segmenter = plain.limit(vocabulary, settings.vocabulary_threshold)
-        frequent = (word for word, _ in counted.most_common(bpe.MAX_CACHED))
-        segmenter.know({word: segmenter.limit_word(word, pieces[word]) for word in frequent})
-        segmenters.append(segmenter)
+        vocabulary = bpe.count_pieces(pieces.values(), counted.values())
+        bpe.write_vocabulary(work / f"vocab.{lang}", vocabulary)
+        if len(pieces) > bpe.MAX_CACHED:
+            pieces = {word: pieces[word] for word, _ in counted.most_common(bpe.MAX_CACHED)}
+        segmenters.append(plain.limit(vocabulary, settings.vocabulary_threshold, pieces))
     return segmenters
 
 
@@ -650,14 +638,18 @@ def _say_what_it_takes(corpus: Corpus, folder: Path, workers: int) -> None:
         )
 
 
-def _input_checksums(corpus: Corpus) -> Dict[str, Dict[str, str]]:
-    checksums: Dict[str, Dict[str, str]] = {}
+def _input_checksums(corpus: Corpus, workers: int) -> Dict[str, Dict[str, str]]:
     for split, files in corpus.files.items():
         for path in files:
             if not path.is_file():
                 raise InputError(f"{path}: no such file (the {split} set)")
-        checksums[split] = {path.name: sha256(path) for path in files}
-    return checksums
+    checksums = iter(_checksums([path for files in corpus.files.values() for path in files], workers))
+    return {split: {path.name: next(checksums) for path in files} for split, files in corpus.files.items()}
+
+
+def _checksums(paths: Sequence[Path], workers: int) -> List[str]:
+    with ThreadPoolExecutor(workers) as threads:  # hashing needs no lock of the interpreter
+        return list(threads.map(sha256, paths))
 
 
 def _check_subset(path: Path, test: Path) -> None:
