@@ -26,6 +26,7 @@ from . import bpe, truecase
 from .binarise import binarise
 from .corpora import SPLITS, Expected
 from .folders import work_folder
+from .learn_bpe import Learned, learn
 from .lines import (
     LineBlock,
     PathLike,
@@ -472,17 +473,17 @@ def _count_words(run: Map, settings: Settings, work: Path) -> List["Counter[str]
     return list(run(bpe.count_words_of, [work / "text" / f"train.{lang}" for lang in settings.languages]))
 
 
-def _learn_bpe(words: Sequence["Counter[str]"], settings: Settings) -> bpe.Learned:
+def _learn_bpe(words: Sequence["Counter[str]"], settings: Settings) -> Learned:
     """The codes of both languages together."""
     print(f"learning {settings.merges:,} BPE merges from {sum(map(len, words)):,} words", flush=True)
     start = time.monotonic()
-    learned = bpe.learn(words[0] + words[1], settings.merges)
+    learned = learn(words[0] + words[1], settings.merges)
     print(f"learn BPE: {len(learned.codes) - 1:,} merges in {time.monotonic() - start:.1f} s", flush=True)
     return learned
 
 
 def _make_segmenters(
-    settings: Settings, work: Path, learned: bpe.Learned, counts: Sequence["Counter[str]"]
+    settings: Settings, work: Path, learned: Learned, counts: Sequence["Counter[str]"]
 ) -> List[bpe.Segmenter]:
     """``bpecodes``, ``vocab.LANG``, and segmenters that know the frequent words of their language.
 
