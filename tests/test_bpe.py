@@ -130,11 +130,7 @@ def test_words_are_split_as_by_the_codes_just_learnt(counts, marked, merges, in_
 
 
 @settings(deadline=None, max_examples=300)
-@given(
-    counts=st.dictionaries(WORDS, st.integers(1, 60), min_size=3, max_size=30),
-    merges=st.integers(1, 12),
-    in_arrays=IN_ARRAYS,
-)
+@given(st.dictionaries(WORDS, st.integers(1, 60), min_size=3, max_size=30), st.integers(1, 12), IN_ARRAYS)
 def test_pairs_that_are_never_merged_are_forgotten(counts, merges, in_arrays):
     """As are most where there are more words than merges."""
     assume(sum(len(word) > 1 and count > 1 for word, count in counts.items()) >= merges)

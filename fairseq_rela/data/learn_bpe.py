@@ -164,9 +164,8 @@ class _Letters:
         right = self.after[removed]
         self.symbols[at], self.symbols[removed] = ord(merged), self._GONE
         self.after[at], self.before[right] = right, at
-        for other, frequency, indices in self._group(
-            left, left
-        ):  # but for this pair itself, which has this at its right
+        # but where the same pair was at the left: that one finds this one at its right
+        for other, frequency, indices in self._group(left, left):
             yield other + first, other + merged, frequency, indices
         for other, frequency, indices in self._group(right, at):
             yield second + (first if other == merged else other), merged + other, frequency, indices
