@@ -131,16 +131,16 @@ class _Letters:
 
     _NONE, _GONE = -1, -2
 
-    def __init__(self, words: List[str], frequencies: Iterable[int], symbols: _Symbols) -> None:
+    def __init__(self, words: List[str], frequencies: "array[int]", symbols: _Symbols) -> None:
         lengths = numpy.fromiter(map(len, words), numpy.int32, len(words))
         ends = numpy.cumsum(lengths) - 1
         letters = 2 * numpy.frombuffer("".join(words).encode("utf-32-le", "surrogatepass"), numpy.int32)
         letters[ends] += 1  # the last of a word is another symbol
         occurs = numpy.zeros(2 * (sys.maxunicode + 1), bool)
         occurs[letters] = True
-        for letter in numpy.flatnonzero(occurs).tolist():
+        for letter in numpy.flatnonzero(occurs).tolist():  # which makes their symbols, in this order
             symbols[chr(letter // 2) + END * (letter % 2)]
-        self.frequencies = numpy.fromiter(frequencies, numpy.int64, len(words))
+        self.frequencies = numpy.asarray(frequencies)
         self.words = numpy.repeat(numpy.arange(len(words), dtype=numpy.int32), lengths)
         self.symbols = numpy.append((numpy.cumsum(occurs, dtype=numpy.int32) - 1)[letters], numpy.int32(self._NONE))
         self.before = numpy.arange(-1, len(letters), dtype=numpy.int32)
@@ -180,7 +180,7 @@ class _Letters:
         return numpy.array(kept, at.dtype)
 
     def _group(self, at: Any, indices: Any) -> Iterator[Tuple[str, int, Any]]:
-        """The symbols at some indices, each once, with the sum of their words' frequencies and their part of others."""
+        """The symbols at some indices, each once; how often its words occur, and its part of the ``indices`` beside."""
         symbols = self.symbols[at]
         order = numpy.argsort(symbols, kind="stable")
         symbols, indices = symbols[order], indices[order]
@@ -210,7 +210,7 @@ class _Learner:
         frequencies: how often each word of two or more letters occurs.
         in_arrays: how many merges are left to be made in arrays.
         letters: these words in arrays; None when they are in strings.
-        words: these words in strings.
+        words: these words in strings, once they are.
         ambiguous: some word has ``</w>``, so that two merges may spell one symbol.
         least: the frequency below which pairs are forgotten: they will not be merged. A pair becomes more frequent only
             in the merge that makes it, unless another spells it, too.
@@ -225,12 +225,13 @@ class _Learner:
     def __init__(self, counts: Dict[str, int], merges: int) -> None:
         self.symbols = _Symbols()
         self.ambiguous = any(END in word for word in counts)
-        self.words = [word for word in counts if len(word) > 1]
-        if not self.words:
+        words = [word for word in counts if len(word) > 1]
+        if not words:
             raise InputError("the training text has no word of two letters, so there is no BPE to learn")
-        self.frequencies = array("q", map(counts.__getitem__, self.words))
+        self.frequencies = array("q", map(counts.__getitem__, words))
+        self.words: List[str] = []
         self.in_arrays = 0 if self.ambiguous else _IN_ARRAYS  # there the pairs that a merge makes must be new
-        self.letters: Optional[_Letters] = _Letters(self.words, self.frequencies, self.symbols)
+        self.letters: Optional[_Letters] = _Letters(words, self.frequencies, self.symbols)
         self.least = 1 if self.ambiguous else self._least_frequency(merges)
         self.pairs: Dict[str, _Pair] = {}
         self.waiting: DefaultDict[int, List[str]] = defaultdict(list)

@@ -196,7 +196,8 @@ def prepare(
         for name, path in corpus.subsets.items():
             shutil.copyfile(path, work / "raw" / f"test.{name}.lines")
         outputs = [path for path in sorted(work.rglob("*")) if path.is_file() and path.suffix != ".log"]
-        record["outputs"] = dict(zip((str(path.relative_to(work)) for path in outputs), _checksums(outputs, workers)))
+        checksums = _checksums(outputs, workers)
+        record["outputs"] = {str(path.relative_to(work)): checksum for path, checksum in checksums.items()}
         write_json(work / RECORD, record)
     return record
 
@@ -644,13 +645,13 @@ def _input_checksums(corpus: Corpus, workers: int) -> Dict[str, Dict[str, str]]:
         for path in files:
             if not path.is_file():
                 raise InputError(f"{path}: no such file (the {split} set)")
-    checksums = iter(_checksums([path for files in corpus.files.values() for path in files], workers))
-    return {split: {path.name: next(checksums) for path in files} for split, files in corpus.files.items()}
+    checksums = _checksums([path for files in corpus.files.values() for path in files], workers)
+    return {split: {path.name: checksums[path] for path in files} for split, files in corpus.files.items()}
 
 
-def _checksums(paths: Sequence[Path], workers: int) -> List[str]:
+def _checksums(paths: Sequence[Path], workers: int) -> Dict[Path, str]:
     with ThreadPoolExecutor(workers) as threads:  # hashing needs no lock of the interpreter
-        return list(threads.map(sha256, paths))
+        return dict(zip(paths, threads.map(sha256, paths)))
 
 
 def _check_subset(path: Path, test: Path) -> None:
