@@ -33,21 +33,47 @@ wanted_stamp() {
     { "$PYTHON" --version; cat "$ROOT/requirements.txt" "$ROOT/requirements-fairseq.txt"; echo "$ROOT"; } | sha256sum
 }
 
+# Megabytes that can still be written to a folder, which may not exist yet.
+room() {
+    local folder=$1
+    until [ -d "$folder" ]; do folder=$(dirname "$folder"); done
+    df -Pm "$folder" | awk 'NR == 2 { print $4 }'
+}
+
+# Making the environment takes at most 2.4 GB with PyTorch for the CPU and 8.1 with CUDA, TMPDIR's share included.
+check_room() { # folder megabytes
+    local free
+    free=$(room "$1")
+    [ "$free" -ge "$2" ] ||
+        fail "$1: $free MB are free, $2 are needed (and three times that if pip takes PyTorch for CUDA);" \
+            "make room, or set VENV and TMPDIR to folders where there is some"
+}
+
+# A half-made environment is of no use, and may have filled the disk.
+give_up() {
+    local free
+    free=$(room "$VENV")
+    rm -rf "$VENV"
+    fail "$1 failed; see above ($free MB were free for $VENV, $(room "${TMPDIR:-/tmp}") MB for ${TMPDIR:-/tmp})"
+}
+
 make_environment() {
     find_python
     if [ -e "$VENV" ] && [ ! -e "$VENV/.fairseq-rela" ]; then
         fail "$VENV was not made by these scripts and is left alone; move it away, or set VENV to another folder"
     fi
     if [ -e "$VENV" ] && [ "$(cat "$VENV/.fairseq-rela")" = "$(wanted_stamp)" ]; then return; fi
-    echo "making $VENV with $("$PYTHON" --version 2>&1); the first time this downloads PyTorch" >&2
     rm -rf "$VENV"
+    check_room "$VENV" 2500
+    check_room "${TMPDIR:-/tmp}" 500
+    echo "making $VENV with $("$PYTHON" --version 2>&1); the first time this downloads PyTorch" >&2
     mkdir -p "$VENV"
     echo unfinished >"$VENV/.fairseq-rela"
-    "$PYTHON" -m venv "$VENV" || fail "$PYTHON -m venv failed; is its venv module installed?"
+    "$PYTHON" -m venv "$VENV" || give_up "$PYTHON -m venv (is its module venv installed?)"
     local pip=("$VENV/bin/python" -m pip install --quiet --quiet --disable-pip-version-check)
-    "${pip[@]}" --requirement "$ROOT/requirements.txt" || fail "installing requirements.txt failed; see above"
-    "${pip[@]}" --no-deps --requirement "$ROOT/requirements-fairseq.txt" || fail "installing fairseq failed; see above"
-    "${pip[@]}" --no-deps --editable "$ROOT" || fail "installing fairseq-rela failed; see above"
+    "${pip[@]}" --requirement "$ROOT/requirements.txt" || give_up "installing requirements.txt"
+    "${pip[@]}" --no-deps --requirement "$ROOT/requirements-fairseq.txt" || give_up "installing fairseq"
+    "${pip[@]}" --no-deps --editable "$ROOT" || give_up "installing fairseq-rela"
     wanted_stamp >"$VENV/.fairseq-rela"
 }
 

@@ -1,5 +1,6 @@
 """The scripts refuse what they cannot use, and touch no environment that is not theirs."""
 
+import os
 import re
 import sys
 
@@ -9,12 +10,24 @@ from conftest import ROOT, run
 SCRIPTS = ["demo.sh", "test.sh", "reproduce.sh"]
 
 
+def program(path, text):
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def with_disk(folder, megabytes, memory=0):
+    """PATH with a `df` that says so many are free, and so many in MEMORY."""
+    folder.mkdir()
+    answer = 'case "$2" in */shm*) free={};; *) free={};; esac; echo header; echo "disk 9 9 $free 1% /"'
+    program(folder / "df", answer.format(memory, megabytes))
+    return f"{folder}:{os.environ['PATH']}"
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_an_unsupported_python_is_refused(script, tmp_path):
-    python = tmp_path / "python"
-    python.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.1 && exit 0\nexit 1\n')
-    python.chmod(0o755)
-    result = run("bash", ROOT / "scripts" / script, env={"PYTHON": str(python), "VENV": str(tmp_path / "venv")})
+    python = program(tmp_path / "python", '[ "$1" = --version ] && echo Python 3.9.1 && exit 0\nexit 1')
+    result = run("bash", ROOT / "scripts" / script, env={"PYTHON": python, "VENV": str(tmp_path / "venv")})
     assert result.returncode == 2
     assert result.stderr.strip() == (
         f"{script}: error: Python 3.9.1 is not supported: set PYTHON to a Python 3.11 or 3.12"
@@ -33,12 +46,47 @@ def test_an_environment_of_somebody_else_is_left_alone(script, tmp_path):
     venv = tmp_path / "venv"
     venv.mkdir()
     (venv / "pyvenv.cfg").write_text("theirs")
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\nexit 0\n")
-    python.chmod(0o755)
-    result = run("bash", ROOT / "scripts" / script, env={"PYTHON": str(python), "VENV": str(venv)})
+    env = {"PYTHON": program(tmp_path / "python", "exit 0"), "VENV": str(venv)}
+    result = run("bash", ROOT / "scripts" / script, env=env)
     assert result.returncode == 2 and "was not made by these scripts and is left alone" in result.stderr
     assert [p.name for p in venv.iterdir()] == ["pyvenv.cfg"]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_disk_without_room_is_refused_beforehand(script, tmp_path):
+    env = {"PATH": with_disk(tmp_path / "bin", 2499), "VENV": str(tmp_path / "a" / "venv")}
+    env["PYTHON"] = program(tmp_path / "python", "exit 0")
+    result = run("bash", ROOT / "scripts" / script, env=env)
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"{script}: error: {tmp_path}/a/venv: 2499 MB are free, 2500 are needed")
+    assert result.stderr.count("\n") == 1 and not (tmp_path / "a").exists()
+
+
+def test_what_could_not_be_installed_is_not_left_on_the_disk(tmp_path):
+    # a Python whose environments have a pip that fills the disk
+    pip = 'echo all >"$(dirname "$0")/huge"; echo "No space left on device" >&2; exit 1'
+    make = f'[ "$2" != venv ] || {{ mkdir -p "$3/bin"; cp {tmp_path}/pip "$3/bin/python"; }}'
+    program(tmp_path / "pip", pip)
+    env = {"PYTHON": program(tmp_path / "python", make), "VENV": str(tmp_path / "venv")}
+    env["PATH"] = with_disk(tmp_path / "bin", 3000)
+    result = run("bash", ROOT / "scripts" / "test.sh", env=env)
+    assert result.returncode == 2
+    assert "test.sh: error: installing requirements.txt failed; see above (3000 MB were free for " in result.stderr
+    assert not (tmp_path / "venv").exists()
+
+
+@pytest.mark.parametrize("disk, memory, used", [(9499, 9500, True), (9500, 99999, False), (287, 9499, False)])
+def test_ci_works_in_memory_where_the_disk_is_full(disk, memory, used, tmp_path):
+    (tmp_path / "shm").mkdir()
+    env = {"PATH": with_disk(tmp_path / "bin", disk, memory), "MEMORY": str(tmp_path / "shm")}
+    env["PYTHON"] = program(tmp_path / "python", 'echo "in $VENV and $TMPDIR" >&2; exit 1')  # any Python is refused
+    env["VENV"], env["TMPDIR"] = str(tmp_path / "venv"), str(tmp_path)
+    result = run("bash", ROOT / ".ci" / "run", env=env)
+    folder = rf"{tmp_path}/shm/ci\.\w+"
+    place = rf"in {folder}/venv and {folder}/tmp is not" if used else f"in {tmp_path}/venv and {tmp_path} is not"
+    assert result.returncode == 2 and re.search(place, result.stderr), result.stderr
+    assert bool(re.match(rf"{disk} MB are free on the disk: working in {folder}\n", result.stdout)) == used
+    assert not list((tmp_path / "shm").iterdir())
 
 
 def test_requirements_are_pinned_in_one_place():
