@@ -163,7 +163,7 @@ def load_task(name: str, choose: Tuple[str, ...] = ()) -> Task:
 # the entries of a corpus file
 _ENTRIES = {
     *("source_lang", "target_lang", "settings", "choices", "files", "expected_pairs", "kept", "downloads", "gold"),
-    *(*SPLITS, "subsets", "reference_length"),
+    *(*SPLITS, "subsets", "reference_length", "train_pairs", "bytes_a_pair"),
 }
 
 

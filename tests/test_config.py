@@ -206,7 +206,7 @@ def test_a_misspelt_entry_is_refused(monkeypatch):
     spec = config.load_yaml("corpus", "synthetic")
     monkeypatch.setattr(config, "load_yaml", lambda *_: {**copy.deepcopy(spec), "expected_pair": {"test": 1}})
     monkeypatch.setattr(config, "require_task", lambda name: None)
-    with pytest.raises(InputError, match="synthetic.yaml: unknown entry expected_pair; there are choices, "):
+    with pytest.raises(InputError, match="synthetic.yaml: unknown entry expected_pair; there are bytes_a_pair, "):
         config.load_task("synthetic")
 
 

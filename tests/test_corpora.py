@@ -174,10 +174,40 @@ def test_a_subset_of_the_test_set_is_its_line_numbers(tmp_path):
     subset = {"s": wmt.plain(["z\t3", "x\t1", "x\t1"])}
     made(tmp_path, {**files, **subset}, part, splits={"test": (part,)}, subsets={"few": Part("tsv", ("s",), LANGUAGES)})
     assert (tmp_path / "raw" / "test.few.lines").read_text() == "3\n0\n2\n"
+    few = {"few": Part("tsv", ("s",), LANGUAGES)}
+    for number, (lines, message) in enumerate(
+        ((b"x\t2\n", "not in the test set"), (b"w\t1\n", "not in the test set"), (b"z\t3\nz\t1\n", "twice"))
+    ):
+        (tmp_path / str(number)).mkdir()
+        with pytest.raises(InputError, match=message):
+            made(tmp_path / str(number), {**files, "s": lines}, part, splits={"test": (part,)}, subsets=few)
+
+
+def test_a_subset_with_another_reference_says_so(tmp_path, capsys):
+    part = Part("plain", ("a", "b"))
+    files = {"a": wmt.plain(["x", "y", "z"]), "b": wmt.plain("123"), "s": wmt.plain(["z\t3", "y\tother"])}
+    made(tmp_path, files, part, splits={"test": (part,)}, subsets={"few": Part("tsv", ("s",), LANGUAGES)})
+    assert (tmp_path / "raw" / "test.few.lines").read_text() == "2\n1\n"
+    assert "s: 1 references of 2 are not those of the test set, which are used" in capsys.readouterr().out
+
+
+def test_corpora_whose_own_sizes_are_unknown_are_counted_together(tmp_path):
+    files = {"a": wmt.plain(EN * 100 + ["left out"]), "b": wmt.plain(DE * 100) + b"\xff\n"}
+    part = Part("plain", ("a", "b"))
+    splits = {"train": (part, part)}
+    made(tmp_path, files, part, splits=splits, train_pairs=Expected(802))
     (tmp_path / "2").mkdir()
-    with pytest.raises(InputError, match="not in the test set"):
-        few = {"few": Part("tsv", ("s",), LANGUAGES)}
-        made(tmp_path / "2", {**files, "s": b"z\t1\n"}, part, splits={"test": (part,)}, subsets=few)
+    with pytest.raises(InputError, match="802 pairs in all corpora together, 820 give or take 1.0% are expected"):
+        made(tmp_path / "2", files, part, splits=splits, train_pairs=Expected(820, 0.01))
+
+
+def test_the_size_is_said_beforehand(tmp_path):
+    parts = (Part("plain", ("a", "b"), expected=Expected(2_000_000)), Part("plain", ("a", "b")))
+    splits = dict.fromkeys(corpora.SPLITS, parts)
+    said = corpora.cost(Sources(LANGUAGES, splits, {}, bytes_a_pair=300), tmp_path)
+    assert said.startswith("2,000,000 training pairs and more: about 0.6 GB of text; ")
+    said = corpora.cost(Sources(LANGUAGES, splits, {}, train_pairs=Expected(10**7), bytes_a_pair=300), tmp_path)
+    assert said.startswith("10,000,000 training pairs: about 3.0 GB of text; ")
 
 
 def test_chinese_in_the_other_column_is_found(tmp_path, capsys):
@@ -208,6 +238,9 @@ def test_a_finished_folder_is_reused_only_as_it_was(tmp_path):
         finished(raw, {"task": "t"})
 
 
+WHOLE = {split: [{"source": "a", "target": "b"}] for split in corpora.SPLITS}
+
+
 @pytest.mark.parametrize(
     "spec, message",
     [
@@ -219,6 +252,8 @@ def test_a_finished_folder_is_reused_only_as_it_was(tmp_path):
         ({"train": [{"format": "tsv", "file": "a", "columns": ["en", "fr"]}]}, "columns must be en and de"),
         ({"train": [{"source": "a", "target": "b", "pairs": "many"}]}, "pairs: 'many' is not a count"),
         ({"train": [{"source": "a", "target": "b", "pairs": 1, "tolerance": 2}]}, "tolerance: 2 is not a share"),
+        ({**WHOLE, "train_pairs": 5}, "train_pairs: 5 is not pairs and tolerance"),
+        ({**WHOLE, "bytes_a_pair": 0.5}, "bytes_a_pair: 0.5 is not a number"),
     ],
 )
 def test_a_corpus_file_that_is_not_as_it_should_be(spec, message):

@@ -365,11 +365,43 @@ def test_a_file_put_there_by_hand_is_verified_and_recorded(server, folder):
     assert "damaged or truncated" in refused(download(server, "/a.tgz"), folder)
     (folder / "a.tgz").write_bytes(tar_of({"other": b""}))
     assert f"md5 is {md5((folder / 'a.tgz').read_bytes())}, not {md5(TGZ)}" in refused(
-        Download("a.tgz", (Mirror(("http://x/y",)), Mirror(("http://x/z",), md5=md5(TGZ)))), folder
+        Download("a.tgz", (Mirror(("http://x/y",), md5=md5(ZIP)), Mirror(("http://x/z",), md5=md5(TGZ)))), folder
     )
     (folder / "a.tgz").write_bytes(TGZ)
     get(download(server, "/a.tgz", md5=md5(TGZ)), folder)
     assert record(folder)[0]["url"] == [] and server.requests == []
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_file_may_be_that_of_a_mirror_that_states_nothing(folder, tmp_path, by_hand, capsys):
+    """An archive of one year and that of the next have the same name, and only one a published checksum."""
+    where = tmp_path / "hand" if by_hand else folder
+    where.mkdir()
+    mirrors = (Mirror(("http://new/a.tgz",)), Mirror(("http://old/a.tgz",), md5=md5(TGZ)))
+    other = tar_of({"other": b""})
+    (where / "a.tgz").write_bytes(other)
+    assert get(Download("a.tgz", mirrors), folder, offline=where if by_hand else None) == where / "a.tgz"
+    assert record(folder)[0]["sha256"] == sha256(other)
+    said = capsys.readouterr().out
+    assert (
+        f"not that of http://old/a.tgz, whose md5 is {md5(other)}, not {md5(TGZ)}" in said and "http://new" not in said
+    )
+    # from now on it is this one, though the other has a checksum
+    (where / "a.tgz").write_bytes(TGZ)
+    message = refused(Download("a.tgz", mirrors), folder, offline=where if by_hand else None)
+    assert ("is not the file that was fetched before" if by_hand else "has changed since it was fetched") in message
+
+
+def test_nothing_is_said_of_a_file_that_some_mirror_states(folder, capsys):
+    folder.mkdir()
+    (folder / "a.tgz").write_bytes(TGZ)
+    mirrors = (
+        Mirror(("http://x/a.tgz",), md5=md5(ZIP)),
+        Mirror(("http://y/a",)),
+        Mirror(("http://z/a",), md5=md5(TGZ)),
+    )
+    get(Download("a.tgz", mirrors), folder)
+    assert capsys.readouterr().out == ""
 
 
 def test_text_in_place_of_an_archive_is_refused(server, folder, tmp_path):

@@ -190,6 +190,9 @@ def archives():
         "https://s3.amazonaws.com/web-language-models/paracrawl/release1/"
         "paracrawl-release1.en-fi.zipporah0-dedup-clean.tgz"
     ] = tar(_sides("paracrawl-release1.en-fi.zipporah0-dedup-clean.{}", fi.take(100), "fi"))
+    files["https://object.pouta.csc.fi/OPUS-ParaCrawl/v1/moses/en-fi.txt.zip"] = zipped(
+        {**_sides("ParaCrawl.en-fi.{}", fi.take(90), "fi"), "README": b"terms\n"}
+    )
     files[f"{data}/wmt18/translation-task/rapid2016.tgz"] = tar(_sides("rapid2016.en-fi.{}", fi.take(80), "fi"))
     titles = fi.take(50)
     files[f"{statmt}/wmt15/wiki-titles.tgz"] = tar(
@@ -229,7 +232,7 @@ def archives():
             lines, stem = zh.take(30), f"{name}/{'Book' if name == 'datum2017' else name}{i + 1}"
             members[f"{stem}_{'ch' if name == 'casict2011' else 'cn'}.txt"] = plain(lines["zh"])
             members[f"{stem}_en.txt"] = plain(lines["en"])
-        files[f"https://huggingface.co/datasets/wmt/wmt18/resolve/main-zip/cwmt-wmt/{name}.zip"] = zipped(members)
+        files[f"https://huggingface.co/datasets/wmt/wmt18/resolve/main/cwmt-wmt/{name}.zip"] = zipped(members)
     done = zh.take(200)
     files[f"{data}/wmt18/translation-task/preprocessed/zh-en/corpus.gz"] = gzip.compress(
         plain(f"{' '.join(a)}\t{b}" for a, b in zip(done["zh"], done["en"]))
@@ -270,6 +273,7 @@ PAIRS = {
     "wmt16_ro_en": {"train": [300, 120], "valid": [20], "test": [25]},
     "wmt14_en_de stanford": {"train": [200]},
     "wmt14_en_de newstest2012_2013": {"valid": [18, 20]},
+    "wmt18_en_fi opus_paracrawl": {"train": [200, 90, 80, 50]},
     "wmt18_zh_en preprocessed": {"train": [200]},
     "wmt18_zh_en newstest2017_improved": {"valid": [20]},
     "wmt18_zh_en newsdev2017": {"valid": [20]},
@@ -301,6 +305,8 @@ def _localise(spec, counts, server_url, task):
         for part, number in zip(parts, numbers):
             part["pairs"] = number
             part.pop("tolerance", None)
+    if "train_pairs" in spec:
+        spec["train_pairs"] = {"pairs": sum(counts["train"])}
     if "kept" in spec:
         spec["kept"] = {"pairs": sum(counts["train"]), "tolerance": 0.05}
     for download in spec.get("downloads", {}).values():

@@ -22,7 +22,7 @@ RECORD = "extract.json"
 SPLITS = ("train", "valid", "test")
 _FORMATS = ("plain", "sgm", "tsv", "bars", "tmx")
 _ONE_FILE = ("tsv", "bars", "tmx")
-_BYTES_A_PAIR = 225  # of raw text, of both sides
+_BYTES_A_PAIR = 275  # of raw text, of both sides, where a corpus file does not say
 _MOST_DAMAGED = 0.01  # of a training corpus, before it is taken for the wrong file
 
 Pair = Tuple[str, str]
@@ -74,12 +74,16 @@ class Sources:
         splits: split to its parts, which are joined in order.
         subsets: name to the part that says which pairs of the test set belong to it.
         reference_length: sacreBLEU's 13a tokens of the test reference, where known.
+        train_pairs: how many pairs all parts of the training split hold together, where that is known.
+        bytes_a_pair: of raw training text, of both sides; an estimate, for what is said beforehand.
     """
 
     languages: Tuple[str, str]
     splits: Dict[str, Tuple[Part, ...]]
     subsets: Dict[str, Part]
     reference_length: Optional[int] = None
+    train_pairs: Optional[Expected] = None
+    bytes_a_pair: int = _BYTES_A_PAIR
 
     @property
     def parts(self) -> List[Part]:
@@ -92,7 +96,7 @@ class Sources:
 
 
 def parse_sources(spec: Mapping[str, Any], languages: Tuple[str, str]) -> Sources:
-    """The entries ``train``, ``valid``, ``test``, ``subsets`` and ``reference_length`` of a corpus file.
+    """The entries ``train``, ``valid``, ``test``, ``subsets`` and those of their sizes of a corpus file.
 
     Raises:
         InputError: unknown or missing entries.
@@ -105,10 +109,12 @@ def parse_sources(spec: Mapping[str, Any], languages: Tuple[str, str]) -> Source
     if not isinstance(spec.get("subsets") or {}, Mapping):
         raise InputError(f"subsets: {spec['subsets']!r} is not a mapping of names to corpora")
     subsets = {name: _parse_part(entry, name, languages) for name, entry in (spec.get("subsets") or {}).items()}
-    length = spec.get("reference_length")
-    if length is not None and not is_count(length):
-        raise InputError(f"reference_length: {length!r} is not a number")
-    return Sources(languages, splits, subsets, length)
+    for key in ("reference_length", "bytes_a_pair"):
+        if spec.get(key) is not None and not is_count(spec[key]):
+            raise InputError(f"{key}: {spec[key]!r} is not a number")
+    train_pairs = parse_expected(spec["train_pairs"], "train_pairs") if "train_pairs" in spec else None
+    size = spec.get("bytes_a_pair") or _BYTES_A_PAIR
+    return Sources(languages, splits, subsets, spec.get("reference_length"), train_pairs, size)
 
 
 def is_count(value: Any) -> bool:
@@ -175,6 +181,7 @@ def extract(
         record: Dict[str, Any] = {**identity, "splits": {}, "subsets": {}}
         for split, parts in sources.splits.items():
             record["splits"][split] = _write_split(split, parts, sources.languages, archives, work)
+        _check_train_pairs(record["splits"]["train"], sources.train_pairs)
         for name, part in sources.subsets.items():
             record["subsets"][name] = _write_subset(name, part, sources.languages, archives, work)
         if sources.reference_length is not None:
@@ -187,9 +194,10 @@ def extract(
 def cost(sources: Sources, folder: Path) -> str:
     """What extraction will write, as far as the numbers of pairs are known, and the space that there is."""
     known = [part.expected.pairs for part in sources.splits["train"] if part.expected is not None]
-    more = " and more" if len(known) < len(sources.splits["train"]) else ""
-    needed, free = sum(known) * _BYTES_A_PAIR / 1e9, shutil.disk_usage(folder).free / 1e9
-    return f"{sum(known):,} training pairs{more}: about {needed:.1f} GB of text; {free:.1f} GB are free"
+    pairs = sources.train_pairs.pairs if sources.train_pairs is not None else sum(known)
+    more = " and more" if sources.train_pairs is None and len(known) < len(sources.splits["train"]) else ""
+    needed, free = pairs * sources.bytes_a_pair / 1e9, shutil.disk_usage(folder).free / 1e9
+    return f"{pairs:,} training pairs{more}: about {needed:.1f} GB of text; {free:.1f} GB are free"
 
 
 def finished(output: Path, identity: Mapping[str, Any]) -> Optional[Dict[str, Any]]:
@@ -266,17 +274,44 @@ def _check_counts(split: str, part: Part, pairs: int, left_out: "Counter[str]") 
         )
 
 
+def _check_train_pairs(parts: List[Dict[str, Any]], expected: Optional[Expected]) -> None:
+    """
+    Raises:
+        InputError: not as many as all together must be.
+    """
+    pairs = sum(part["pairs"] + sum(part["left_out"].values()) for part in parts)
+    if expected is not None and not expected.allows(pairs):
+        raise InputError(
+            f"train: {pairs:,} pairs in all corpora together, {expected} are expected; are they the right files, "
+            "complete?"
+        )
+
+
 def _write_subset(name: str, part: Part, languages: Tuple[str, str], archives: Mapping[str, Path], work: Path) -> int:
-    """``test.NAME.lines``: the lines of the test set, from 0, that a subset consists of, in the subset's order."""
+    """``test.NAME.lines``: the lines of the test set, from 0, that a subset consists of, in the subset's order.
+
+    A pair is found by both sides, or else by a source that only one line has; then the test set's reference counts.
+    """
+    pairs = list(read_parallel(*(work / f"test.{lang}" for lang in languages)))
     where: Dict[Pair, List[int]] = {}
-    for number, pair in enumerate(read_parallel(*(work / f"test.{lang}" for lang in languages))):
+    for number, pair in enumerate(pairs):
         where.setdefault(pair, []).append(number)
-    lines = []
+    sources = Counter(source for source, _ in pairs)
+    only = {source: number for number, (source, _) in enumerate(pairs) if sources[source] == 1}
+    lines, other = [], 0
     with _members(part, archives, work) as files:
         for pair in _read(part, files, languages):
-            if isinstance(pair, str) or not where.get(pair):
+            if where.get(pair):
+                lines.append(where[pair].pop(0))
+            elif not isinstance(pair, str) and pair[0] in only:
+                lines.append(only[pair[0]])
+                other += 1
+            else:
                 raise InputError(f"{_shown(part)}: a pair of the subset {name} is not in the test set")
-            lines.append(where[pair].pop(0))
+    if len(set(lines)) < len(lines):
+        raise InputError(f"{_shown(part)}: the subset {name} has a line of the test set twice")
+    if other:
+        print(f"{_shown(part)}: {other:,} references of {len(lines):,} are not those of the test set, which are used")
     _check_counts(name, part, len(lines), Counter())
     with write_whole(work / f"test.{name}.lines") as file:
         file.writelines(f"{line}\n" for line in lines)

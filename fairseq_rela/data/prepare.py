@@ -46,10 +46,11 @@ RECORD = "prepare.json"
 TRUECASE_MODEL = "truecase-model"  # and the language
 MAX_POSITIONS = 1024  # of the models; fairseq refuses longer test sentences
 _BLOCK = 2000
+_LONGEST_WORD = 1000  # of a training pair, in characters, as in Moses' clean-corpus-n
 _RULES = ("empty", "long", "ratio", "duplicate", "long in pieces")
 _TOOLS = (*("sacremoses", "subword-nmt", "jieba", "regex", "ve-fairseq", "fairseq", "fairseq-fixed", "fairseq-rela"),)
 _DISK = 3.0  # bytes of a data folder to a byte of raw text, and a little more
-_SPEED = 1e6  # bytes of raw text a second and core
+_SPEED, _SPEED_OF_JIEBA = 1e6, 0.5e6  # bytes of raw text a second and core
 
 
 @dataclass
@@ -162,7 +163,7 @@ def prepare(
         return done
 
     with work_folder(output) as work:
-        _say_what_it_takes(corpus, output.parent, workers)
+        _say_what_it_takes(corpus, settings, output.parent, workers)
         record: Dict[str, Any] = {
             "settings": asdict(settings),
             "inputs": inputs,
@@ -370,7 +371,10 @@ def _make_text(run: Map, corpus: Corpus, settings: Settings, work: Path, split: 
         raise InputError(f"{split}: no pair is left of the {read} in {files[0]}")
     if split == "train" and corpus.kept is not None and not corpus.kept.allows(kept):
         rules = ", ".join(f"{rule} {n:,}" for rule, n in removed.items() if n)
-        raise InputError(f"train: {kept:,} pairs are left after cleaning ({rules}), {corpus.kept} are expected")
+        raise InputError(
+            f"train: {kept:,} pairs are left after cleaning ({rules}), {corpus.kept} are expected; "
+            "are the raw text and the settings those of the task?"
+        )
     if split != "train":
         for path, lang in zip(files, settings.languages):
             _copy_raw(path, work / "raw" / f"{split}.{lang}")
@@ -406,11 +410,15 @@ def _why_removed(source: str, target: str, settings: Settings) -> Optional[str]:
     left, right = len(source.split()), len(target.split())
     if not left or not right:
         return "empty"
-    if max(left, right) > settings.max_tokens:
+    if max(left, right) > settings.max_tokens or _has_long_word(source) or _has_long_word(target):
         return "long"
     if max(left, right) > settings.max_ratio * min(left, right):
         return "ratio"
     return None
+
+
+def _has_long_word(line: str) -> bool:
+    return len(line) > _LONGEST_WORD and max(map(len, line.split())) > _LONGEST_WORD
 
 
 def _unseen(text: _Text, seen: Set[int]) -> _Text:
@@ -624,12 +632,13 @@ def _progress(what: str, unit: str) -> Iterator[Callable[[int], None]]:
 # --- the folder --------------------------------------------------------------------------------------------------
 
 
-def _say_what_it_takes(corpus: Corpus, folder: Path, workers: int) -> None:
+def _say_what_it_takes(corpus: Corpus, settings: Settings, folder: Path, workers: int) -> None:
     size = 0.0
     for files in corpus.files.values():
         size += sum(path.stat().st_size * (3.5 if path.suffix == ".gz" else 1) for path in files)
     needed, free = _DISK * size / 1e9, shutil.disk_usage(folder).free / 1e9
-    minutes = size / _SPEED / workers / 60
+    jieba = "zh" in settings.languages and settings.tokeniser != "none" and "train" not in settings.tokenised
+    minutes = size / (_SPEED_OF_JIEBA if jieba else _SPEED) / workers / 60
     print(
         f"{size / 1e9:.2f} GB of raw text: about {minutes:.0f} minutes on {workers} cores, "
         f"{needed:.1f} GB of disk ({free:.1f} are free)"

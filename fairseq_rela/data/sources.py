@@ -320,7 +320,7 @@ def _entry_of_present(path: Path, found: Path, mirrors: Sequence[Mirror]) -> Ent
 
 
 def _check(path: Path, url: Sequence[str], mirrors: Sequence[Mirror]) -> Entry:
-    """The entry of a sound file, which must be as one of those mirrors says that state size or checksum, if any.
+    """The entry of a sound file, which must be as one of the mirrors states, or may come from one that states nothing.
 
     Raises:
         InputError: it is not.
@@ -330,12 +330,14 @@ def _check(path: Path, url: Sequence[str], mirrors: Sequence[Mirror]) -> Entry:
     # one archive in place of another is in order, but what is no archive at all could pass for any text
     if content == "plain" and (_ARCHIVE_NAME.search(path.name) or all(map(_names_archive, mirrors))):
         raise InputError(f"{path}: not the archive that its name promises; fetch it again")
-    stated = [mirror for mirror in mirrors if mirror.states_something]
-    md5 = ["md5"] if any(mirror.md5 for mirror in stated) else []
+    md5 = ["md5"] if any(mirror.md5 for mirror in mirrors) else []
     facts = {"bytes": _size(path), **_digests(path, ["sha256", *md5])}
-    differences = [_difference(mirror, facts) for mirror in stated]
-    if stated and all(differences):
-        raise InputError(f"{path}: {' and '.join(filter(None, differences))}; fetch it again")
+    differences = {mirror: _difference(mirror, facts) for mirror in mirrors}
+    if all(differences.values()):
+        raise InputError(f"{path}: {' and '.join(map(str, differences.values()))}; fetch it again")
+    if any(differences.values()) and not any(m.states_something and not differences[m] for m in mirrors):
+        others = "; ".join(f"{' + '.join(m.parts)}, whose {reason}" for m, reason in differences.items() if reason)
+        print(f"{path}: taken for the file of a mirror that states no checksum, since it is not that of {others}")
     return {"url": list(url), "bytes": facts["bytes"], "sha256": facts["sha256"], "content": content}
 
 
