@@ -84,7 +84,7 @@ def test_a_file_and_its_record(server, folder):
     path = get(download(server, "/a.tgz", md5=md5(TGZ), sha256=sha256(TGZ), bytes=len(TGZ)), folder)
     assert path == folder / "a.tgz" and path.read_bytes() == TGZ
     assert record(folder) == [
-        {"url": [server.url("/a.tgz")], "bytes": len(TGZ), "sha256": sha256(TGZ), "content": "tar.gz"}
+        {"url": [server.url("/a.tgz")], "bytes": len(TGZ), "sha256": sha256(TGZ), "md5": md5(TGZ), "content": "tar.gz"}
     ]
     assert left(folder) == ["a.tgz", "a.tgz.json"]
     assert get(download(server, "/a.tgz"), folder) == path and len(server.requests) == 1
@@ -191,6 +191,52 @@ def test_without_validator_nothing_is_resumed(server, folder):
     server.faults["/a.tgz"] = Fault(cut=HALF, times=1, validators=False)
     assert get(download(server, "/a.tgz"), folder).read_bytes() == TGZ
     assert server.gets("/a.tgz") == [None, None]
+
+
+def resumed(server, folder, path, content, fault):
+    """Cut after HALF; then the file is another, and so are the answers."""
+    server.faults[path] = Fault(cut=HALF, times=1)
+
+    def change(_):
+        server.files[path], server.faults[path] = content, fault
+
+    item = download(server, path, name=path[1:])
+    return get(item, folder, wait=change).read_bytes()
+
+
+def test_a_part_that_nothing_proves_is_not_gone_on_with(server, folder):
+    """A server that ignores If-Range and names no version: plain text has no checksum that would find the seam."""
+    other = TEXT.upper()
+    fault = Fault(if_range=False, validators=False)
+    assert resumed(server, folder, "/text", other, fault) == other
+    assert server.gets("/text") == [None, f"bytes={HALF}-", None]
+    # the checksums of an archive would, and so it is gone on with
+    assert resumed(server, folder, "/a.tgz", TGZ, fault) == TGZ
+    assert server.gets("/a.tgz") == [None, f"bytes={HALF}-"]
+
+
+def test_a_file_whose_size_changes_under_way_is_fetched_anew(server, folder):
+    same_etag = f'"{md5(TEXT)}"'
+    longer, shorter = TEXT * 2, TEXT[:HALF]
+    for name, other in (("x", longer), ("y", shorter)):  # 206 of another total; 416, for it is all there
+        path = f"/{name}.txt"
+        server.files[path] = TEXT
+        assert resumed(server, folder, path, other, Fault(etag=same_etag, if_range=False)) == other
+        assert server.gets(path)[-1] is None
+
+
+@pytest.mark.parametrize("where", ["http://[bad/", "/caf\xe9"])
+def test_a_redirect_to_no_address_leaves_it_to_the_next_mirror(server, folder, where):
+    server.files["/gone"] = b""
+    server.faults["/gone"] = Fault(status=302, headers={"Location": where})
+    assert get(download(server, "/gone", "/a.tgz"), folder).read_bytes() == TGZ
+    assert "no mirror gives it" in refused(download(server, "/gone", name="x"), folder)
+    assert sizes({"x": download(server, "/gone", "/a.tgz", name="x")}, folder)["x"] == len(TGZ)
+
+
+def test_a_length_of_a_thousand_digits_is_none(server, folder):
+    server.faults["/a.tgz"] = Fault(headers={"Content-Length": "9" * 5000})
+    assert "no mirror gives it" in refused(download(server, "/a.tgz"), folder)
 
 
 def test_a_weak_etag_gives_way_to_the_date(server, folder):
@@ -392,6 +438,18 @@ def test_a_file_may_be_that_of_a_mirror_that_states_nothing(folder, tmp_path, by
     assert ("is not the file that was fetched before" if by_hand else "has changed since it was fetched") in message
 
 
+def test_a_recorded_file_must_be_one_of_the_addresses_given_now(server, folder):
+    """Two tasks may have downloads of one name; and a checksum may become known later."""
+    get(download(server, "/a.tgz"), folder)
+    get(download(server, "/b.tgz", "/a.tgz"), folder)
+    assert "which is none of its addresses now; remove it and" in refused(download(server, "/b.tgz"), folder)
+    for kind, digest in (("md5", md5), ("sha256", sha256)):
+        message = refused(download(server, "/a.tgz", **{kind: digest(ZIP)}), folder)
+        assert f"{kind} is {digest(TGZ)}, not {digest(ZIP)}; remove it and" in message
+    get(download(server, "/a.tgz", md5=md5(TGZ), sha256=sha256(TGZ), bytes=len(TGZ)), folder)
+    assert len(server.gets("/a.tgz")) == 1 and server.gets("/b.tgz") == []
+
+
 def test_nothing_is_said_of_a_file_that_some_mirror_states(folder, capsys):
     folder.mkdir()
     (folder / "a.tgz").write_bytes(TGZ)
@@ -448,6 +506,14 @@ def test_offline_files_are_checked(server, folder, tmp_path):
     item = download(server, "/a.tgz", name="x", md5=md5(TGZ))
     assert "md5 is" in refused(item, folder, offline=tmp_path)
     assert left(folder) == []
+
+
+def test_offline_names_that_two_downloads_share(server, folder, tmp_path):
+    (tmp_path / "c.zip").write_bytes(zip_of({"other": b""}))
+    item = download(server, "/c.zip", name="wmt18", md5=md5(ZIP))
+    assert "; or save it as wmt18, if that file is another of its name" in refused(item, folder, offline=tmp_path)
+    (tmp_path / "wmt18").write_bytes(ZIP)
+    assert get(item, folder, offline=tmp_path) == tmp_path / "wmt18"
 
 
 def test_offline_parts_are_joined(server, folder, tmp_path):

@@ -29,7 +29,8 @@ from .archives import kind, looks_like_html, verify
 from .folders import only_process
 from .lines import read_json, remove_half_written, write_json
 
-Entry = Dict[str, Any]  # of a record: url, the list of parts, empty for a file got by hand; bytes; sha256; content
+# of a record: url, the list of parts, empty for a file got by hand; bytes; sha256; md5, where one was stated; content
+Entry = Dict[str, Any]
 _BLOCK = 1 << 16
 _MARGIN = 100 * 10**6  # bytes of the disk that are left alone
 _LONGEST_PAUSE = 60.0
@@ -296,10 +297,10 @@ def _entry_of_present(path: Path, found: Path, mirrors: Sequence[Mirror]) -> Ent
     Args:
         path: where the file has its place and its record.
         found: where it is.
-        mirrors: those it may have come from, without a record.
+        mirrors: those it may have come from.
 
     Raises:
-        InputError: it is damaged, or none of the files recorded.
+        InputError: it is damaged, none of the files recorded, or none of those mirrors.
     """
     if not found.is_file():
         raise InputError(f"{found}: not a file; remove it")
@@ -310,10 +311,14 @@ def _entry_of_present(path: Path, found: Path, mirrors: Sequence[Mirror]) -> Ent
         return entry
     size = _size(found)
     likely = [entry for entry in record if entry["bytes"] == size]
-    digest = _digests(found, ["sha256"])["sha256"] if likely else None
-    for entry in likely:
-        if entry["sha256"] == digest:
+    facts = _facts(found, mirrors) if likely else {}
+    same = [{**entry, **facts} for entry in likely if entry["sha256"] == facts["sha256"]]
+    reasons = [why_not_of(entry, mirrors) for entry in same]
+    for entry, reason in zip(same, reasons):
+        if reason is None:
             return entry
+    if same:
+        raise InputError(f"{found}: {reasons[-1]}; remove it and {_record(path)} to fetch it again")
     if found == path:
         raise InputError(f"{path} has changed since it was fetched; remove it and its .json to fetch it again")
     raise InputError(f"{found} is not the file that was fetched before; remove {_record(path)} to accept it")
@@ -330,15 +335,28 @@ def _check(path: Path, url: Sequence[str], mirrors: Sequence[Mirror]) -> Entry:
     # one archive in place of another is in order, but what is no archive at all could pass for any text
     if content == "plain" and (_ARCHIVE_NAME.search(path.name) or all(map(_names_archive, mirrors))):
         raise InputError(f"{path}: not the archive that its name promises; fetch it again")
-    md5 = ["md5"] if any(mirror.md5 for mirror in mirrors) else []
-    facts = {"bytes": _size(path), **_digests(path, ["sha256", *md5])}
+    facts = _facts(path, mirrors)
     differences = {mirror: _difference(mirror, facts) for mirror in mirrors}
     if all(differences.values()):
         raise InputError(f"{path}: {' and '.join(map(str, differences.values()))}; fetch it again")
     if any(differences.values()) and not any(m.states_something and not differences[m] for m in mirrors):
         others = "; ".join(f"{' + '.join(m.parts)}, whose {reason}" for m, reason in differences.items() if reason)
         print(f"{path}: taken for the file of a mirror that states no checksum, since it is not that of {others}")
-    return {"url": list(url), "bytes": facts["bytes"], "sha256": facts["sha256"], "content": content}
+    return {"url": list(url), **facts, "content": content}
+
+
+def why_not_of(entry: Entry, mirrors: Sequence[Mirror]) -> Optional[str]:
+    """Why a recorded file is none that these mirrors give, where they, or what they state, are others than then."""
+    its = [mirror for mirror in mirrors if list(mirror.parts) == entry["url"]] if entry["url"] else mirrors
+    if not its:
+        return f"it came from {' + '.join(entry['url'])}, which is none of its addresses now"
+    differences = [_difference(mirror, entry) for mirror in its]
+    return " and ".join(map(str, differences)) if all(differences) else None
+
+
+def _facts(path: Path, mirrors: Sequence[Mirror]) -> Dict[str, Any]:
+    md5 = ["md5"] if any(mirror.md5 for mirror in mirrors) else []
+    return {"bytes": _size(path), **_digests(path, ["sha256", *md5])}
 
 
 def _names_archive(mirror: Mirror) -> bool:
@@ -348,7 +366,7 @@ def _names_archive(mirror: Mirror) -> bool:
 def _difference(mirror: Mirror, facts: Dict[str, Any]) -> Optional[str]:
     for key in ("bytes", "md5", "sha256"):
         expected = getattr(mirror, key)
-        if expected is not None and facts[key] != expected:
+        if expected is not None and facts.get(key, expected) != expected:  # an old record may not know
             return f"{key} is {facts[key]}, not {expected}"
     return None
 
@@ -363,7 +381,12 @@ def _use_offline(path: Path, download: Download, offline: Path) -> Tuple[Path, E
         urls = " or ".join(" + ".join(mirror.parts) for mirror in download.mirrors)
         raise InputError(f"{offline} has no file {names}; fetch {urls} by hand and put it there")
     if len(found) == 1:
-        return found[0], _entry_of_present(path, found[0], mirrors)
+        try:
+            return found[0], _entry_of_present(path, found[0], mirrors)
+        except InputError as error:
+            if found[0].name == download.name:
+                raise
+            raise InputError(f"{error}; or save it as {download.name}, if that file is another of its name") from error
     joined = path.with_name(path.name + ".joined.part")  # a download that was begun keeps its own
     try:
         _join(found, joined)
@@ -474,10 +497,11 @@ def _begun(part: Path, mirror: Mirror) -> int:
 def _load_state(part: Path, mirror: Mirror) -> Dict[str, Any]:
     """What the sidecar says of ``part``, or that nothing has come from this mirror.
 
-    url: the mirror's parts; sizes: bytes of those that are complete; validator: ETag or Last-Modified of the one
-    under way; length_known: whether the server told, of each that is complete, how long it is.
+    url: the mirror's parts; sizes: bytes of those that are complete; validator and total: ETag or Last-Modified, and
+    bytes where known, of the one under way; length_known: whether the server told, of each that is complete, how long
+    it is.
     """
-    fresh = {"url": list(mirror.parts), "sizes": [], "validator": None, "length_known": True}
+    fresh = {"url": list(mirror.parts), "sizes": [], "validator": None, "total": None, "length_known": True}
     try:
         state = read_json(_sidecar(part))
     except InputError:
@@ -519,10 +543,12 @@ def _receive(session: requests.Session, mirror: Mirror, part: Path, state: Dict[
     index, base = len(state["sizes"]), sum(state["sizes"])
     offset = _size(part) - base if state["validator"] else 0
     with _ask(session, mirror.parts[index], offset, state["validator"], timeout) as response:
-        if response.status_code == 416 and offset and _content_range(response)[1] == offset:
+        told = _content_range(response)[1]
+        if response.status_code == 416 and offset and told == offset and state["total"] in (None, offset):
             expected: Optional[int] = 0  # all of it has come already
         else:
-            offset, expected = _where_it_goes_on(response, offset, state, part)
+            proves_itself = mirror.states_something or (offset > 0 and kind(part) != "plain")
+            offset, expected = _where_it_goes_on(response, offset, state, part, proves_itself)
         if mirror.bytes and len(mirror.parts) == 1 and expected is not None and offset + expected != mirror.bytes:
             raise _NextMirror(f"has {offset + expected} bytes, not {mirror.bytes}")
         blocks = _blocks(response) if expected != 0 else iter(())
@@ -530,7 +556,8 @@ def _receive(session: requests.Session, mirror: Mirror, part: Path, state: Dict[
         if offset == 0 and looks_like_html(first):
             raise _NextMirror("a web page instead of the file")
         _require_space(part.parent, (expected or 0) - (_size(part) - base - offset))
-        state["validator"] = state["validator"] if offset else _validator(response)
+        if not offset:
+            state.update(validator=_validator(response), total=expected)
         what = part.name[: -len(".part")] + (f" ({index + 1} of {len(mirror.parts)})" if len(mirror.parts) > 1 else "")
         received = _append(part, base + offset, chain([first], blocks), state, expected, what)
     if expected is not None and received != expected:
@@ -538,7 +565,7 @@ def _receive(session: requests.Session, mirror: Mirror, part: Path, state: Dict[
     chunked = "chunked" in response.headers.get("Transfer-Encoding", "")  # whose end is marked
     state["length_known"] = state["length_known"] and (expected is not None or chunked)
     state["sizes"].append(offset + received)
-    state["validator"] = None
+    state.update(validator=None, total=None)
     write_json(_sidecar(part), state)
 
 
@@ -573,6 +600,8 @@ def _ask(session: requests.Session, url: str, offset: int, validator: Optional[s
     except _NETWORK_ERRORS as error:
         failure = _NextMirror if isinstance(error, _LASTING_ERRORS) else _TryAgain
         raise failure(_reason(error)) from error
+    except ValueError as error:  # requests' own, of a redirect to what is no address
+        raise _NextMirror(f"redirects to no valid address ({_reason(error)})") from error
     status = response.status_code
     if status not in ((200, 206, 416) if offset else (200,)):
         response.close()
@@ -586,23 +615,38 @@ def _ask(session: requests.Session, url: str, offset: int, validator: Optional[s
     return response
 
 
-def _where_it_goes_on(response: Any, offset: int, state: Dict[str, Any], part: Path) -> Tuple[int, Optional[int]]:
-    """Where in the file the body of a response begins, and its length where known."""
-    length = response.headers.get("Content-Length", "")
-    expected = int(length) if length.isdecimal() else None
+def _where_it_goes_on(
+    response: Any, offset: int, state: Dict[str, Any], part: Path, proves_itself: bool
+) -> Tuple[int, Optional[int]]:
+    """Where in the file the body of a response begins, and its length where known.
+
+    Args:
+        proves_itself: a file glued from two would be found out, by a checksum.
+    """
+    expected = _length(response)
     if response.status_code == 200:
         return 0, expected
     start, total = _content_range(response)
+    end = total if total is not None or expected is None else offset + expected
     told = [response.headers[name] for name in ("ETag", "Last-Modified") if name in response.headers]
-    if response.status_code != 206 or start != offset or (told and state["validator"] not in told):
+    same = state["validator"] in told if told else proves_itself
+    other_size = None not in (end, state["total"]) and end != state["total"]
+    if response.status_code != 206 or start != offset or not same or other_size:
         write_json(_sidecar(part), {**state, "validator": None})  # so the next attempt starts anew
         raise _TryAgain("the file has changed on the server, or the server cannot resume")
     return offset, expected if total is None else total - offset
 
 
+def _length(response: Any) -> Optional[int]:
+    length = response.headers.get("Content-Length", "")
+    return int(length) if re.fullmatch(r"[0-9]{1,18}", length) else None
+
+
 def _content_range(response: Any) -> Tuple[Optional[int], Optional[int]]:
     """Start and total size, as far as they are told."""
-    match = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(?:(\d+)|\*)", response.headers.get("Content-Range", ""))
+    match = re.fullmatch(
+        r"bytes (?:(\d{1,18})-\d{1,18}|\*)/(?:(\d{1,18})|\*)", response.headers.get("Content-Range", "")
+    )
     start, total = match.groups() if match else (None, None)
     return None if start is None else int(start), None if total is None else int(total)
 
@@ -674,11 +718,10 @@ def _still_needed(
 def _told_size(session: requests.Session, url: str, timeout: float) -> Optional[int]:
     try:
         response = session.head(url, timeout=timeout, allow_redirects=True)
-    except _NETWORK_ERRORS:
+    except (*_NETWORK_ERRORS, ValueError):
         return None
-    length = response.headers.get("Content-Length", "")
     is_page = "text/html" in response.headers.get("Content-Type", "").lower()
-    return int(length) if response.status_code == 200 and length.isdecimal() and not is_page else None
+    return _length(response) if response.status_code == 200 and not is_page else None
 
 
 def _size(path: Path) -> int:
