@@ -25,7 +25,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         options.run(options)
-        sys.stdout.flush()
+        print(end="", flush=True)
     except (InputError, ImportError) as error:
         print(f"rela {options.verb}: error: {error}", file=sys.stderr)
         return 2

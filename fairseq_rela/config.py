@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 import yaml
 
@@ -66,7 +66,7 @@ def load_yaml(group: str, name: str) -> Dict[str, Any]:
         raise InputError(f"no config {name!r} in {path.parent}; there are {known}")
     try:
         value = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # dates that do not exist, and what is not UTF-8, are ValueErrors
         raise InputError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
     if not isinstance(value, dict):
         raise InputError(f"{path}: not a mapping of names to values")
@@ -111,7 +111,8 @@ class Task:
             InputError: one is missing.
         """
         files = {split: (_existing(folder, pair[0]), _existing(folder, pair[1])) for split, pair in self.files.items()}
-        subsets = {path.name.split(".")[1]: path for path in sorted(folder.glob("test.*.lines"))}
+        subsets = {path.name[len("test.") : -len(".lines")]: path for path in sorted(folder.glob("test.*.lines"))}
+        _refuse_odd_names(subsets, f"{folder}, test.NAME.lines:")
         return Corpus(files, dict(self.expected), self.kept, subsets)
 
 
@@ -217,9 +218,14 @@ def _choose(spec: Dict[str, Any], choose: Sequence[str], name: str) -> Tuple[Dic
         raise InputError(
             f"configs/corpus/{name}.yaml: choices: give a mapping of names to what can be chosen, the default first"
         )
+    _refuse_odd_names(chain(offered, *offered.values()), f"configs/corpus/{name}.yaml: choice")
     chosen = {}
+    seen: Set[str] = set()
     for choice in choose:
         key, _, value = choice.partition("=")
+        if key in seen:
+            raise InputError(f"--choose {choice}: {key} is chosen twice")
+        seen.add(key)
         if key not in offered:
             what = f"offers {', '.join(offered)}" if offered else "offers none"
             raise InputError(f"--choose {choice}: {name} has no such choice; it {what}")

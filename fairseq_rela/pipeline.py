@@ -16,7 +16,7 @@ from .data import corpora, synthetic
 from .data.folders import only_process
 from .data.lines import read_json, read_lines, read_record, sha256, write_json
 from .data.prepare import describe, load_record, prepare, refuse_changed, settings_of
-from .data.sources import fetch_all, fetch_recorded
+from .data.sources import fetch_all, fetch_recorded, why_not_of
 from .errors import InputError
 from .evaluation import score, translate
 from .progress import TrainingProgress
@@ -81,6 +81,9 @@ def reproduce(experiment: Experiment, stages: Sequence[str] = STAGES) -> None:
     for stage in stages:
         if stage not in STAGES:
             raise InputError(f"no stage {stage!r}; there are {', '.join(STAGES)}")
+    _refuse_reserved(experiment.overrides)
+    if "train" in stages:  # which comes hours later
+        config.checksums(experiment.task, [f"attention={experiment.attention}", *experiment.overrides])
     for option, folder in (("--offline", experiment.offline), ("--raw", experiment.raw), ("--moses", experiment.moses)):
         if folder is not None and not folder.is_dir():
             raise InputError(f"{option} {folder}: no such folder")
@@ -129,9 +132,9 @@ def _extract(experiment: Experiment) -> None:
         downloads = experiment.root / "downloads"
         fetched = {name: fetch_recorded(spec.downloads[name], downloads, experiment.offline) for name in spec.downloads}
         print(corpora.cost(spec.sources, experiment.root))
-        checksums = {name: entry["sha256"] for name, (_, entry) in fetched.items()}
+        entries = {name: entry for name, (_, entry) in fetched.items()}
         archives = {name: path for name, (path, _) in fetched.items()}
-        record = corpora.extract(spec.sources, archives, raw, {**_identity(experiment), "archives": checksums})
+        record = corpora.extract(spec.sources, archives, raw, {**_identity(experiment), "archives": entries})
     else:
         print(f"{raw}: already extracted")
     print(corpora.describe(record))
@@ -140,11 +143,23 @@ def _extract(experiment: Experiment) -> None:
 def _identity(experiment: Experiment) -> Dict[str, Any]:
     """What the raw text of a task is made from, as JSON gives it back."""
     sources = json.loads(json.dumps(asdict(experiment.spec.sources)))
+    del sources["bytes_a_pair"]  # an estimate
     return {"task": experiment.task, "choices": dict(experiment.spec.choices), "sources": sources}
 
 
 def _extracted(experiment: Experiment) -> Optional[Dict[str, Any]]:
-    return corpora.finished(experiment.folder / "raw", _identity(experiment))
+    """The record of the raw text, None where there is none yet.
+
+    Raises:
+        InputError: it was made of something else, of other archives for one.
+    """
+    raw = experiment.folder / "raw"
+    record = corpora.finished(raw, _identity(experiment))
+    for name, entry in (record or {}).get("archives", {}).items():
+        reason = why_not_of(entry, experiment.spec.downloads[name].mirrors)
+        if reason:
+            raise InputError(f"{raw} was made from another {name}: {reason}; remove {raw} and run again")
+    return record
 
 
 def _prepare(experiment: Experiment) -> None:
@@ -327,6 +342,8 @@ def _split(override: str) -> Tuple[str, str]:
 def _refuse_reserved(overrides: Sequence[str]) -> None:
     for override in overrides:
         name, value = _split(override)
+        if "=" not in override and not override.startswith("~"):
+            raise InputError(f"--override {override}: give KEY=VALUE")
         if name in _RESERVED:
             raise InputError(f"--override {override}: give {_RESERVED[name]} instead")
         if name == "model._name" and not value.startswith("transformer_rela"):
@@ -358,7 +375,7 @@ def _quoted(path: Path) -> str:
     """A path as the value of a Hydra override, quoted where it holds more than plain characters."""
     if re.fullmatch(r"[\w/.\-]+", str(path), re.ASCII):
         return str(path)
-    escaped = str(path).replace("\\", "\\\\").replace("'", "\\'")
+    escaped = str(path).replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\${")
     return f"'{escaped}'"
 
 

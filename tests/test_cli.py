@@ -1,11 +1,12 @@
 """The command line: quick to answer, one line and exit code 2 where something is wrong."""
 
+import shlex
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from conftest import run, run_rela
+from conftest import RELA, run, run_rela
 
 from fairseq_rela import cli
 
@@ -100,6 +101,8 @@ WRONG = [
     (["reproduce", "synthetic", "prepare", "train"], "give the attention before the stages"),
     (["prepare", "--config", "synthetic", "--raw", ".", "-s", "xb", "--output", "o"], "leave --source-lang out"),
     (["prepare", "-s", "en", "-t", "de", "--raw", ".", "--output", "o"], "--raw and --choose go with --config"),
+    (["reproduce", "synthetic", "rela_g", "--override", "run"], "--override run: give KEY=VALUE"),
+    (["reproduce", "synthetic", "rela_g", "--override", "run=gpu3"], "no config 'gpu3' in"),
     (["train", "synthetic", "--data", "d", "--save-dir", "s", "--override", "task.data=x"], "give --data instead"),
     (["train", "synthetic", "--data", "d", "--save-dir", "s", "--override", "++model.attention=x"], "--attention"),
     (["train", "synthetic", "--data", "d", "--save-dir", "s", "--override", "model._name=lstm"], "not a model of this"),
@@ -120,6 +123,13 @@ def test_wrong_use(arguments, message, tmp_path, monkeypatch, capsys):
     assert code == 2 and message in error.splitlines()[-1]
     assert "Traceback" not in error
     assert list(tmp_path.iterdir()) == []
+
+
+def test_with_its_output_closed(tmp_path):
+    command = " ".join(shlex.quote(str(part)) for part in (*RELA, "synthetic", tmp_path / "raw", "--pairs", "30"))
+    result = run("bash", "-c", command + " >&-")
+    assert result.returncode == 0 and "Traceback" not in result.stderr
+    assert (tmp_path / "raw" / "train.xa").is_file()
 
 
 def test_score_by_the_command_line(tmp_path):

@@ -55,6 +55,8 @@ def test_choices_that_are_not_there():
         config.load_task("wmt14_en_fr", ("test=filtered",))
     with pytest.raises(InputError, match="choose one of train=statmt, train=stanford"):
         config.load_task("wmt14_en_de", ("train=google",))
+    with pytest.raises(InputError, match="--choose train=statmt: train is chosen twice"):
+        config.load_task("wmt14_en_de", ("train=stanford", "train=statmt"))
 
 
 def test_the_paper_s_sizes_and_the_official_test_sets():
@@ -211,12 +213,18 @@ def test_a_misspelt_entry_is_refused(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "content", ["!!python/object/apply:os.mkdir [{}]", "a: !!python/name:os.system", "- 1", "a: ["]
+    "content",
+    [
+        *("!!python/object/apply:os.mkdir [{}]", "a: !!python/name:os.system", "- 1", "a: [", "a: 2018-99-99"),
+        "# K\xf6nig",  # as Latin-1, below
+    ],
 )
 def test_yaml_is_data(content, tmp_path, monkeypatch):
     """Nothing in it is run."""
     shutil.copytree(CONFIGS, tmp_path / "configs")
-    (tmp_path / "configs" / "corpus" / "synthetic.yaml").write_text(content.format(tmp_path / "made"))
+    (tmp_path / "configs" / "corpus" / "synthetic.yaml").write_text(
+        content.format(tmp_path / "made"), encoding="latin-1"
+    )
     monkeypatch.setenv(config.FOLDER_VARIABLE, str(tmp_path / "configs"))
     with pytest.raises(InputError, match="synthetic.yaml: not (valid YAML|a mapping)"):
         config.load_task("synthetic")

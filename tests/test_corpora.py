@@ -92,6 +92,48 @@ def test_files_of_a_pattern_are_paired_by_name(tmp_path):
         made(tmp_path / "2", {"a": wmt.zipped(members)}, part)
 
 
+@pytest.mark.parametrize("name", ["./d/x.en", "d/x[1].en", "d/[!y].en", "d/?.en"])
+def test_names_as_tar_shows_them_and_every_pattern(name, tmp_path):
+    members = {"d/x.en": "d/x.en", "d/x[1].en": "d/x[1].en", "d/y.en": "d/y.en"}
+    wanted = "d/x[1].en" if "[1]" in name else "d/x.en"
+    files = {member: wmt.plain(EN if member == wanted else ["other"]) for member in members}
+    if name == "d/?.en":
+        del files["d/y.en"]
+    content = {"a": wmt.tar({**files, "d/x.de": wmt.plain(DE)})}
+    assert made(tmp_path, content, Part("plain", (f"a:{name}", "a:./d/x.de")))[1] == [EN, DE]
+
+
+def test_a_single_file_is_the_member_whatever_its_name(tmp_path):
+    files = {"a": gzip.compress(wmt.plain(EN)), "b": wmt.plain(DE)}
+    assert made(tmp_path, files, Part("plain", ("a:training/x.en", "b:training/x.de")))[1] == [EN, DE]
+
+
+def test_a_member_of_both_sides_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"x.en of a is of both x.\* and x.en"):
+        made(tmp_path, {"a": wmt.tar({"x.en": wmt.plain(EN)})}, Part("plain", ("a:x.*", "a:x.en")))
+
+
+def test_text_in_utf_16_is_refused(tmp_path):
+    for number, encoding in enumerate(("utf-16", "utf-16-le")):
+        (tmp_path / str(number)).mkdir()
+        files = {"a": "\n".join(EN * 100).encode(encoding), "b": "\n".join(EN * 100).encode(encoding)}
+        with pytest.raises(InputError, match="some are damaged .not UTF-8: "):
+            made(tmp_path / str(number), files, Part("plain", ("a", "b")))
+
+
+def test_a_table_has_as_many_columns_in_every_line(tmp_path):
+    rows = [f"{en}\t{de}\t0.5" for en, de in zip(EN, DE)] * 100
+    record, lines = made(tmp_path, {"a": wmt.plain([*rows, "a tab\tmore\tgut\t0.5"])}, Part("tsv", ("a",), LANGUAGES))
+    assert lines == [EN * 100, DE * 100]
+    assert record["splits"]["train"][0]["left_out"] == {"not 3 columns": 1}
+
+
+def test_codes_of_other_formats_in_tmx_are_no_text(tmp_path):
+    inner = "<bpt i='1'>&lt;b&gt;</bpt>Hello <hi>dear<ph>{1}</ph></hi> world<ept i='1'>&lt;/b&gt;</ept>!"
+    content = wmt.tmx([("MARK", "Hallo")], ("en", "de")).replace(b"MARK", inner.encode())
+    assert made(tmp_path, {"a": content}, Part("tmx", ("a",), LANGUAGES))[1] == [["Hello dear world!"], ["Hallo"]]
+
+
 def test_sides_in_separate_files(tmp_path):
     _, lines = made(tmp_path, {"a": wmt.plain(EN), "b": gzip.compress(wmt.plain(DE))}, Part("plain", ("a", "b")))
     assert lines == [EN, DE]
@@ -142,6 +184,31 @@ def test_damaged_pairs_of_a_large_corpus_are_left_out_and_counted(tmp_path):
             {"a": wmt.tar({**SGM, "x.de": SGM["x.de"].replace(b"</seg>", b"", 1)})},
             Part("sgm", ("a:x.en", "a:x.de")),
             "does not end in its line",
+        ),
+        (
+            {"a": wmt.tar({k: v.replace(b"</seg>\n", b"</seg>") for k, v in SGM.items()})},
+            Part("sgm", ("a:x.en", "a:x.de")),
+            "without a line to itself",
+        ),
+        (
+            {"a": wmt.tar({k: v.replace(b"<seg ", b"<hl><SEG ", 1) for k, v in SGM.items()})},
+            Part("sgm", ("a:x.en", "a:x.de")),
+            "a:x.en, line 4: a <seg> without id",
+        ),
+        (
+            {"a": wmt.tar({**SGM, "x.de": SGM["x.de"].replace(b"drei", b"dr\xe9i")})},
+            Part("sgm", ("a:x.en", "a:x.de")),
+            "a:x.de, line 5: not UTF-8",
+        ),
+        (
+            {"a": wmt.tmx([("x", "y")], ("en", "de")).replace(b"UTF-8", b"GB2312")},
+            Part("tmx", ("a",), ("en", "de")),
+            "the encoding of this TMX file is not read .*; convert it to UTF-8",
+        ),
+        (
+            {"a": wmt.tmx([("x", "y")], ("en", "de")).replace(b"UTF-8", b"nonsense")},
+            Part("tmx", ("a",), ("en", "de")),
+            "convert it to UTF-8",
         ),
     ],
 )
@@ -250,6 +317,7 @@ WHOLE = {split: [{"source": "a", "target": "b"}] for split in corpora.SPLITS}
         ({"train": [{"source": "a"}]}, "the format plain has source and target"),
         ({"train": [{"format": "tsv", "source": "a", "target": "b"}]}, "the format tsv has file"),
         ({"train": [{"format": "tsv", "file": "a", "columns": ["en", "fr"]}]}, "columns must be en and de"),
+        ({"train": [{"source": "a:x", "target": "a:x"}]}, "train: a:x is given for both sides"),
         ({"train": [{"source": "a", "target": "b", "pairs": "many"}]}, "pairs: 'many' is not a count"),
         ({"train": [{"source": "a", "target": "b", "pairs": 1, "tolerance": 2}]}, "tolerance: 2 is not a share"),
         ({**WHOLE, "train_pairs": 5}, "train_pairs: 5 is not pairs and tolerance"),

@@ -25,8 +25,21 @@ BREAKS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\x00"
 @given(st.lists(st.text(st.characters(blacklist_characters="\n", blacklist_categories=("Cs",)))))
 def test_only_lf_ends_a_line(tmp_path_factory, lines):
     path = tmp_path_factory.mktemp("lines") / "text"
-    path.write_bytes("".join(line + "\n" for line in lines).encode())
-    assert list(read_lines(path)) == lines and count_lines(path) == len(lines)
+    path.write_bytes("".join(line + "\n" for line in ["", *lines]).encode())  # what the first may begin with: below
+    assert list(read_lines(path)) == ["", *lines] and count_lines(path) == len(lines) + 1
+
+
+@pytest.mark.parametrize("name", ["text", "text.gz"])
+def test_a_byte_order_mark_is_no_text(tmp_path, name):
+    """B04: before the first line; later it is a character like others."""
+    content = "\ufeffone\n\ufefftwo\n".encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    lines = ["one", "\ufefftwo"]
+    assert list(read_lines(tmp_path / name)) == lines
+    for size in (1, 2):
+        blocks = list(read_line_blocks(tmp_path / name, size))
+        assert [line for block in blocks for line in block.decode()] == lines
+        assert [line for block in blocks for line in pickle.loads(pickle.dumps(block)).decode()] == lines
 
 
 def test_breaks_of_every_kind_shift_nothing(tmp_path):

@@ -101,6 +101,31 @@ def test_a_second_run_reuses_and_a_changed_one_refuses(quick, tmp_path, capsys):
         prepare(Corpus(files), SETTINGS, output)
 
 
+def test_sides_of_one_name_are_told_apart(quick, tmp_path):
+    files = small(tmp_path / "raw")
+    for split, pair in files.items():
+        for path, lang in zip(pair, ("en", "de")):
+            (tmp_path / lang).mkdir(exist_ok=True)
+            path.rename(tmp_path / lang / split)
+    files = {split: (tmp_path / "en" / split, tmp_path / "de" / split) for split in files}
+    record = prepare(Corpus(files), SETTINGS, tmp_path / "data", workers=1)
+    assert record["inputs"]["train"] == {f"{lang}:train": sha256(tmp_path / lang / "train") for lang in ("en", "de")}
+    files["train"][0].write_text(files["train"][0].read_text().replace("bab", "dab"))
+    with pytest.raises(InputError, match="other files or settings"):
+        prepare(Corpus(files), SETTINGS, tmp_path / "data")
+
+
+def test_other_subsets_are_other_files(quick, tmp_path):
+    files, subset = small(tmp_path / "raw"), tmp_path / "raw" / "test.hard.lines"
+    subset.write_text("0\n1\n")
+    prepare(Corpus(files, subsets={"hard": subset}), SETTINGS, tmp_path / "data", workers=1)
+    prepare(Corpus(files, subsets={"hard": subset}), SETTINGS, tmp_path / "data")
+    subset.write_text("2\n3\n")
+    for subsets in ({"hard": subset}, {}, {"hard": subset, "new": subset}):
+        with pytest.raises(InputError, match="other files or settings"):
+            prepare(Corpus(files, subsets=subsets), SETTINGS, tmp_path / "data")
+
+
 def test_a_result_that_was_damaged_is_noticed(quick, tmp_path):
     files, output = small(tmp_path / "raw"), tmp_path / "data"
     prepare(Corpus(files), SETTINGS, output, workers=1)

@@ -11,6 +11,7 @@ import time
 
 import pytest
 import wmt
+import yaml
 from conftest import RELA, ROOT, SHARED, run_rela
 from fileserver import Fault, FileServer
 
@@ -117,6 +118,25 @@ def test_a_source_that_changed_is_noticed_and_extracted_text_needs_no_archives(s
             fetched(tmp_path)
     finally:
         server.files[path] = before
+
+
+@pytest.mark.parametrize("change, message", [("url", "none of its addresses now"), ("sha256", "sha256 is ")])
+def test_other_addresses_or_checksums_are_other_text(configs, change, message, tmp_path, monkeypatch):
+    """Also when the text is extracted already, and the archive is there or is not."""
+    shutil.copytree(configs, tmp_path / "configs")
+    monkeypatch.setenv(config.FOLDER_VARIABLE, str(tmp_path / "configs"))
+    fetched(tmp_path, "wmt16_ro_en")
+    path = tmp_path / "configs" / "corpus" / "wmt16_ro_en.yaml"
+    spec = yaml.safe_load(path.read_text(encoding="utf-8"))
+    urls = spec["downloads"]["wmt16-test"]["urls"]
+    urls[0] = f"{urls[0]}.new" if change == "url" else {"url": urls[0], "sha256": "0" * 64}
+    path.write_text(yaml.safe_dump(spec), encoding="utf-8")
+    for stages in (("download",), ("extract",), ("prepare",)):
+        with pytest.raises(InputError, match=f"raw was made from another wmt16-test: .*{message}.*; remove "):
+            reproduce(Experiment("wmt16_ro_en", "softmax", tmp_path), stages)
+    shutil.rmtree(tmp_path / "wmt16_ro_en")
+    with pytest.raises(InputError, match=f"wmt16-test: .*{message}.*; remove it and "):
+        fetched(tmp_path, "wmt16_ro_en")
 
 
 def test_two_processes_do_not_extract_the_same_text(local, tmp_path):

@@ -92,7 +92,7 @@ RELA = [
     (PREPARE.replace("{raw}/test", "{raw}/nothere") + " --output {O}/d", "nothere.xa: no such file (the test set)"),
     (PREPARE.replace("{raw}/train", "{raw}/train.xa") + " --output {O}/d", "train.xa.xa: no such file"),
     (PREPARE + " --output {F}/thesis", "thesis exists and was not made by `rela prepare`"),
-    (PREPARE + " --output {data}", "was prepared from other files or settings; remove it or choose another --output"),
+    (PREPARE + " --output {data}", "was prepared from other files or settings; remove it or choose another folder"),
     (PREPARE + " --output {F}/empty/sub", "cannot be made"),
     (SCORE.replace("{raw}/test.xb", "{F}/latin1"), "latin1, line 8: not UTF-8 (invalid start byte); convert"),
     (SCORE.replace("{raw}/test.xb", "{F}/packed.gz"), "packed.gz: damaged or truncated gz file"),
@@ -307,7 +307,7 @@ def test_the_right_data_are_taken_whatever_they_are_called(places, tmp_path, mon
 @pytest.mark.parametrize(
     "override, words",
     [
-        ("nonsense", "Error parsing override 'nonsense'; missing EQUAL"),
+        ("model.dropout=[", "Error parsing override 'model.dropout=['"),
         ("model.encoder_layers=two", "Value 'two' of type 'str' could not be converted to Integer; full_key"),
         ("optimization.lr=fast", "Error merging override optimization.lr=fast"),
         ("model.encoder_layer=3", "Could not override 'model.encoder_layer'."),

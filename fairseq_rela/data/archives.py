@@ -129,14 +129,14 @@ def read_members(path: PathLike, wanted: Sequence[str]) -> Iterator[Tuple[str, B
         for entry in _entries(file, content):
             if len(names) < _NAMES_KEPT:
                 names.append(entry.name)
-            if not any(_matches(entry.name, pattern) for pattern in wanted):
+            if not any(matches(entry.name, pattern) for pattern in wanted):
                 continue
             _refuse(path, entry, given)
             given.append(entry.name)
             with _reader(path, entry) as reader:
                 yield entry.name, reader
     for pattern in wanted:
-        if not any(_matches(name, pattern) for name in given):
+        if not any(matches(name, pattern) for name in given):
             raise InputError(f"{path}: has no member {_shown(pattern)}; it has {_examples(pattern, names)}")
 
 
@@ -276,7 +276,9 @@ def _refuse(path: Path, entry: _Entry, given: Sequence[str]) -> None:
         raise InputError(f"{path}: member {_shown(entry.name)} {refused}; fetch the archive from another place")
 
 
-def _matches(name: str, pattern: str) -> bool:
+def matches(name: str, pattern: str) -> bool:
+    """Whether a member's name is the one wanted, or of its shell pattern. A leading ``./`` does not count."""
+    name, pattern = _without_dot(name), _without_dot(pattern)
     names, patterns = name.split("/"), pattern.split("/")
     return name == pattern or (len(names) == len(patterns) and all(map(fnmatchcase, names, patterns)))
 

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
@@ -14,7 +14,7 @@ import regex
 from tqdm import tqdm
 
 from ..errors import InputError
-from .archives import read_members
+from .archives import matches, read_members
 from .folders import work_folder
 from .lines import count_lines, read_byte_lines, read_json, read_lines, read_parallel, sha256, write_json, write_whole
 
@@ -156,7 +156,10 @@ def _parse_part(entry: Any, where: str, languages: Tuple[str, str]) -> Part:
     if style in _ONE_FILE and sorted(columns) != sorted(languages):
         raise InputError(f"{where}: columns must be {languages[0]} and {languages[1]} in their order in the file")
     expected = parse_expected(entry, where) if "pairs" in entry else None
-    return Part(style, tuple(str(entry[key]) for key in keys), columns, expected)
+    files = tuple(str(entry[key]) for key in keys)
+    if len(set(files)) < len(files):
+        raise InputError(f"{where}: {files[0]} is given for both sides")
+    return Part(style, files, columns, expected)
 
 
 def extract(
@@ -344,8 +347,12 @@ def _members(part: Part, archives: Mapping[str, Path], work: Path) -> Iterator[L
     for download in dict.fromkeys(part.downloads):
         wanted = {name: name.partition(":")[2] for name in found if name.partition(":")[0] == download}
         for number, (member, file) in enumerate(read_members(archives[download], list(wanted.values()))):
-            # no file is of both sides, since their names hold their languages
-            name = next(name for name, pattern in wanted.items() if not pattern or _match(pattern, member) is not None)
+            # a download that is one file has the name of the file; of two patterns one at most matches, since names
+            # of files hold their languages
+            names = [name for name, pattern in wanted.items() if len(wanted) == 1 or matches(member, pattern)]
+            if len(names) != 1:
+                raise InputError(f"{member} of {download} is of both {' and '.join(wanted.values())}")
+            name = names[0]
             path = folder / f"{download}.{number}"
             with open(path, "wb") as output:
                 shutil.copyfileobj(file, output, 1 << 20)
@@ -356,15 +363,16 @@ def _members(part: Part, archives: Mapping[str, Path], work: Path) -> Iterator[L
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _match(pattern: str, member: str) -> Optional[Tuple[str, ...]]:
-    """What the ``*`` of a shell pattern stand for in a name, or None where it does not match."""
+def _stars(pattern: str, member: str) -> Tuple[str, ...]:
+    """What the ``*`` of a shell pattern stand for in a name that matches it; nothing where it is the name."""
     pieces = []
-    for piece in re.split(r"(\*|\?|\[[^]]*\])", pattern):
+    for piece in re.split(r"(\*|\?|\[[^]]*\])", re.sub(r"^(\./)+", "", pattern)):
+        piece = re.sub(r"^\[!", "[^", piece)
         pieces.append(
             {"*": "([^/]*)", "?": "[^/]"}.get(piece) or (piece if piece.startswith("[") else re.escape(piece))
         )
-    match = re.fullmatch("".join(pieces), member[2:] if member.startswith("./") else member)
-    return match.groups() if match else None
+    match = re.fullmatch("".join(pieces), re.sub(r"^(\./)+", "", member))
+    return match.groups() if match else ()
 
 
 # --- formats -------------------------------------------------------------------------------------------------------
@@ -389,12 +397,22 @@ def _paired(part: Part, sources: List[Member], targets: List[Member]) -> Iterato
     keyed = []
     for name, side in zip(part.files, (sources, targets)):
         pattern = name.partition(":")[2]
-        keyed.append({_match(pattern, member) if pattern else (): path for member, path in side})
+        keyed.append({_stars(pattern, member): path for member, path in side})
     if keyed[0].keys() != keyed[1].keys() or any(len(k) != len(s) for k, s in zip(keyed, (sources, targets))):
         names = ", ".join(member for member, _ in sources + targets)
         raise InputError(f"{_shown(part)}: files without their other side among {names}")
     for key in sorted(keyed[0]):
         yield keyed[0][key], keyed[1][key]
+
+
+def _text(line: bytes) -> str:
+    """
+    Raises:
+        UnicodeDecodeError: not UTF-8; or zero bytes, of which UTF-16 is full.
+    """
+    if b"\0" in line:
+        raise UnicodeDecodeError("utf-8", line, 0, 1, "zero bytes")
+    return line.decode("utf-8")
 
 
 def _read_plain(source: Path, target: Path, part: Part) -> Iterator[Any]:
@@ -405,7 +423,7 @@ def _read_plain(source: Path, target: Path, part: Part) -> Iterator[Any]:
                 "the two sides of a corpus must be of equal length"
             )
         try:
-            yield left.decode("utf-8"), right.decode("utf-8")
+            yield _text(left), _text(right)
         except UnicodeDecodeError:
             yield "not UTF-8"
 
@@ -413,14 +431,16 @@ def _read_plain(source: Path, target: Path, part: Part) -> Iterator[Any]:
 def _read_columns(path: Path, separator: str, columns: List[int], languages: Tuple[str, str]) -> Iterator[Any]:
     if "zh" in languages:
         columns = _check_chinese(path, separator, columns, languages)
+    width = 2 if separator != "\t" else None
     for line in read_byte_lines(path):
         try:
-            fields = line.decode("utf-8").split(separator)
+            fields = _text(line).split(separator)
         except UnicodeDecodeError:
             yield "not UTF-8"
             continue
-        if len(fields) < 2 or (separator != "\t" and len(fields) > 2):
-            yield "not two columns"
+        width = width or len(fields)  # further columns may follow, in every line as many
+        if width < 2 or len(fields) != width:
+            yield "not two columns" if width == 2 else f"not {width} columns"
         else:
             yield fields[columns[0]], fields[columns[1]]
 
@@ -440,7 +460,8 @@ def _check_chinese(path: Path, separator: str, columns: List[int], languages: Tu
     return columns[::-1]
 
 
-_SEGMENT = re.compile(r"<seg[^>]*>(.*)</seg>.*?")
+_SEGMENT = re.compile(r"<seg [^>]*>(.*)</seg>(?:</\w+>)*")
+_SEGMENT_TAG = re.compile(r"<seg\b", re.IGNORECASE)
 _DOCUMENT = re.compile(r"<doc\b[^>]*\bdocid=\"([^\"]*)\"", re.IGNORECASE)
 _IDENTITY = re.compile(r"<seg\b[^>]*\bid=\"([^\"]*)\"")
 
@@ -455,19 +476,31 @@ def _read_sgm_pair(source: Path, target: Path, part: Part) -> Iterator[Any]:
 
 
 def _read_sgm(path: Path, name: str) -> Iterator[Tuple[Tuple[str, str], str]]:
-    """Document and number, and text of each segment, as sacreBLEU takes it: entities stay, white space is collapsed."""
+    """Document and number, and text of each segment, as sacreBLEU takes it: entities stay, white space is collapsed.
+
+    Raises:
+        InputError: not UTF-8, or a segment that does not have a line to itself, which sacreBLEU would not see.
+    """
     document = ""
-    for line in read_lines(path):
+    for number, content in enumerate(read_byte_lines(path), 1):
+        try:
+            line = _text(content)
+        except UnicodeDecodeError as error:
+            raise InputError(f"{name}, line {number}: not UTF-8 ({error.reason})") from error
         found = _DOCUMENT.search(line)
         if found:
             document = found.group(1)
         stripped = line.strip()
-        if not stripped.startswith("<seg "):
+        segments = len(_SEGMENT_TAG.findall(stripped))
+        if not segments:
             continue
-        match, number = _SEGMENT.match(stripped), _IDENTITY.search(stripped)
-        if match is None or number is None:
-            raise InputError(f"{name}: a <seg> without id, or that does not end in its line: {stripped[:60]}")
-        yield (document, number.group(1)), re.sub(r"\s+", " ", match.group(1)).strip()
+        match, identity = _SEGMENT.fullmatch(stripped), _IDENTITY.search(stripped)
+        if segments > 1 or match is None or identity is None:
+            raise InputError(
+                f"{name}, line {number}: a <seg> without id, or without a line to itself, or that does not end in its "
+                f"line: {stripped[:60]}"
+            )
+        yield (document, identity.group(1)), re.sub(r"\s+", " ", match.group(1)).strip()
 
 
 def _read_tmx(path: Path, languages: Tuple[str, str], name: str) -> Iterator[Any]:
@@ -486,9 +519,19 @@ def _read_tmx(path: Path, languages: Tuple[str, str], name: str) -> Iterator[Any
                 lang = (variant.get(xml) or variant.get("lang") or "").lower().replace("_", "-").split("-")[0]
                 segment = variant.find("seg")
                 if segment is not None:
-                    texts.setdefault(lang, "".join(segment.itertext()).replace("\n", " "))
+                    texts.setdefault(lang, _text_of(segment).replace("\n", " "))
             yield (texts[languages[0]], texts[languages[1]]) if set(languages) <= set(texts) else "not both languages"
             if body is not None:
                 body.clear()  # or all that was read would stay in memory
     except ElementTree.ParseError as error:
         raise InputError(f"{name}: damaged TMX file ({error}); fetch it again") from error
+    except (ValueError, LookupError) as error:  # expat knows few encodings
+        raise InputError(f"{name}: the encoding of this TMX file is not read ({error}); convert it to UTF-8") from error
+
+
+_MARKUP = ("bpt", "ept", "it", "ph", "ut")  # in a <seg>: codes of the format that the text was taken from
+
+
+def _text_of(segment: ElementTree.Element) -> str:
+    inner = ((("" if part.tag in _MARKUP else _text_of(part)), part.tail or "") for part in segment)
+    return (segment.text or "") + "".join(chain.from_iterable(inner))

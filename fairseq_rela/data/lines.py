@@ -21,15 +21,16 @@ def read_lines(path: PathLike) -> Iterator[str]:
     """The lines of a UTF-8 file, plain or ``.gz``, without their LF.
 
     Only LF ends a line. Python's text mode would end one at CR as well, ``str.splitlines`` at NEL, U+2028,
-    VT, FF and others: enough to shift one side of a parallel corpus against the other.
+    VT, FF and others: enough to shift one side of a parallel corpus against the other. A byte order mark before the
+    first line is none of it.
 
     Raises:
         InputError: no such file, a damaged archive, or a line that is not UTF-8, with its number.
     """
     number = 0
     try:
-        for number, line in enumerate(read_byte_lines(path), 1):  # noqa: B007 (the handler below names the line)
-            yield line.decode("utf-8")
+        for number, line in enumerate(read_byte_lines(path), 1):
+            yield line.decode("utf-8" if number > 1 else "utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}, line {number}: not UTF-8 ({error.reason}); convert the file to UTF-8") from error
 
@@ -94,7 +95,7 @@ class LineBlock:
             InputError: one that is not UTF-8, with its number; or as of :attr:`content`.
         """
         try:
-            return self.content.decode("utf-8").split("\n")[:-1]
+            return self.content.decode("utf-8" if self.start else "utf-8-sig").split("\n")[:-1]
         except UnicodeDecodeError as error:
             number = self.start + self.content.count(b"\n", 0, error.start) + 1
             raise InputError(

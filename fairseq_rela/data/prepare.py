@@ -154,7 +154,7 @@ def prepare(
     for split in SPLITS:
         if split not in corpus.files:
             raise InputError(f"no files for the {split} set; give --{split}")
-    inputs = _input_checksums(corpus, workers)
+    inputs = _input_checksums(corpus, settings.languages, workers)
     for path in corpus.subsets.values():
         _check_subset(path, corpus.files["test"][0])
     done = _finished(output, settings, inputs)
@@ -649,13 +649,20 @@ def _say_what_it_takes(corpus: Corpus, settings: Settings, folder: Path, workers
         )
 
 
-def _input_checksums(corpus: Corpus, workers: int) -> Dict[str, Dict[str, str]]:
+def _input_checksums(corpus: Corpus, languages: Tuple[str, str], workers: int) -> Dict[str, Dict[str, str]]:
+    """By split and name of the file; the language goes before it where both sides have one name."""
     for split, files in corpus.files.items():
         for path in files:
             if not path.is_file():
                 raise InputError(f"{path}: no such file (the {split} set)")
-    checksums = _checksums([path for files in corpus.files.values() for path in files], workers)
-    return {split: {path.name: checksums[path] for path in files} for split, files in corpus.files.items()}
+    subsets = list(corpus.subsets.values())
+    checksums = _checksums([path for files in [*corpus.files.values(), subsets] for path in files], workers)
+    inputs = {}
+    for split, files in corpus.files.items():
+        same = files[0].name == files[1].name
+        names = [f"{lang}:{path.name}" if same else path.name for lang, path in zip(languages, files)]
+        inputs[split] = {name: checksums[path] for name, path in zip(names, files)}
+    return {**inputs, "subsets": {path.name: checksums[path] for path in subsets}} if subsets else inputs
 
 
 def _checksums(paths: Sequence[Path], workers: int) -> Dict[Path, str]:
@@ -683,10 +690,10 @@ def _finished(output: Path, settings: Settings, inputs: Dict[str, Dict[str, str]
     if not output.exists():
         return None
     if not (output / RECORD).is_file():
-        raise InputError(f"{output} exists and was not made by `rela prepare`; choose another --output")
+        raise InputError(f"{output} exists and was not made by `rela prepare`; choose another folder")
     record = load_record(output)
     if record.get("settings") != asdict(settings) or record.get("inputs") != inputs:
-        raise InputError(f"{output} was prepared from other files or settings; remove it or choose another --output")
+        raise InputError(f"{output} was prepared from other files or settings; remove it or choose another folder")
     refuse_changed(output, record["outputs"])
     return record
 
