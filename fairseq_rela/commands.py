@@ -43,13 +43,15 @@ def shown(module: str, arguments: Sequence[object]) -> str:
     return " ".join(["fairseq-" + module.replace("_", "-"), *(shlex.quote(str(a)) for a in arguments)])
 
 
-def refuse_colon(path: Path) -> None:
+def refuse_misread(path: Path) -> None:
     """
     Raises:
-        InputError: a path that fairseq would take for several.
+        InputError: a path that fairseq would take for several, or for one with a variable in it.
     """
     if ":" in str(path):
         raise InputError(f"{path}: fairseq splits paths at a colon; use a path without one")
+    if "${" in str(path):
+        raise InputError(f"{path}: fairseq's configurations have variables in ${{}}; use a path without them")
 
 
 def run_fairseq(
@@ -68,7 +70,7 @@ def run_fairseq(
     """
     for argument in arguments:
         if isinstance(argument, Path):
-            refuse_colon(argument)
+            refuse_misread(argument)
     print(f"$ {shown(module, arguments)}", flush=True)
     last: Deque[str] = deque(maxlen=20)
     try:

@@ -143,6 +143,8 @@ def load_task(name: str, choose: Tuple[str, ...] = ()) -> Task:
         raise InputError(f"{where}: missing or unknown entry: {error}") from error
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
+    if sources is None and downloads:
+        raise InputError(f"{where}: downloads are given, but no train, valid and test that say what is in them")
     if sources is not None:
         unknown = [download for download in sources.downloads if download not in downloads]
         if unknown:

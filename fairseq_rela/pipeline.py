@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Callable, ContextManager, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import checkpoints, config
-from .commands import USER_DIR, load_plugin, refuse_colon, run_fairseq
+from .commands import USER_DIR, load_plugin, refuse_misread, run_fairseq
 from .data import corpora, synthetic
 from .data.folders import only_process
 from .data.lines import read_json, read_lines, read_record, sha256, write_json
@@ -208,8 +208,8 @@ def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequ
         print(f"warning: {data} is of {pair}, and {task} is made for {meant}", file=sys.stderr)
     refuse_changed(data, [name for name in record["outputs"] if name.endswith((".bin", ".idx", ".txt"))])
     data, save_dir = data.resolve(), save_dir.resolve()
-    refuse_colon(data)
-    refuse_colon(save_dir)
+    refuse_misread(data)
+    refuse_misread(save_dir)
     with only_process(save_dir, "trained"):
         _train_alone(task, attention, data, save_dir, overrides, record)
 
@@ -375,7 +375,7 @@ def _quoted(path: Path) -> str:
     """A path as the value of a Hydra override, quoted where it holds more than plain characters."""
     if re.fullmatch(r"[\w/.\-]+", str(path), re.ASCII):
         return str(path)
-    escaped = str(path).replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\${")
+    escaped = str(path).replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 

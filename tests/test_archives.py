@@ -135,6 +135,16 @@ def test_what_is_cut_is_noticed(tmp_path, packed, part):
     assert "damaged or truncated" in refused(content_of, path, ["training/*"] if len(packed) != 2 else [""])
 
 
+def test_a_zip_by_a_method_that_is_not_read(tmp_path):
+    """Windows packs files of over 2 GB by deflate64."""
+    content = PACKED["zip"]
+    for mark, place in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+        at = content.index(mark) + place
+        content = content[:at] + b"\x09\0" + content[at + 2 :]
+    for function, arguments in ((verify, ()), (content_of, (["training/*"],))):
+        assert "packed in a way that is not read" in refused(function, put(tmp_path, content), *arguments)
+
+
 def test_a_tar_cut_between_members_is_noticed(tmp_path):
     """tarfile itself takes that for the end."""
     path = put(tmp_path, tar_with(entry("a"), entry("b"))[:1024])

@@ -212,6 +212,13 @@ def test_a_misspelt_entry_is_refused(monkeypatch):
         config.load_task("synthetic")
 
 
+def test_downloads_that_nothing_is_made_of_are_refused(monkeypatch):
+    spec = {**config.load_yaml("corpus", "synthetic"), "downloads": {"a": {"urls": ["http://x/a"]}}}
+    monkeypatch.setattr(config, "load_yaml", lambda *_: spec)
+    with pytest.raises(InputError, match="synthetic.yaml: downloads are given, but no train"):
+        config.load_task("synthetic")
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -134,6 +134,19 @@ def test_codes_of_other_formats_in_tmx_are_no_text(tmp_path):
     assert made(tmp_path, {"a": content}, Part("tmx", ("a",), LANGUAGES))[1] == [["Hello dear world!"], ["Hallo"]]
 
 
+def test_tmx_in_a_name_space_and_a_language_of_a_country(tmp_path):
+    content = wmt.tmx([("one", "um"), ("two", "dois")], ("en", "pt-BR")).replace(b"<tmx ", b'<tmx xmlns="http://x" ')
+    part = Part("tmx", ("a",), ("en", "pt_BR"))
+    (tmp_path / "a").write_bytes(content)
+    extract(
+        Sources(("en", "pt_BR"), dict.fromkeys(corpora.SPLITS, (part,)), {}),
+        {"a": tmp_path / "a"},
+        tmp_path / "raw",
+        {},
+    )
+    assert (tmp_path / "raw" / "train.pt_BR").read_text() == "um\ndois\n"
+
+
 def test_sides_in_separate_files(tmp_path):
     _, lines = made(tmp_path, {"a": wmt.plain(EN), "b": gzip.compress(wmt.plain(DE))}, Part("plain", ("a", "b")))
     assert lines == [EN, DE]

@@ -21,7 +21,7 @@ from fairseq_rela.data.prepare import load_record
 from fairseq_rela.data.synthetic import write_corpus
 from fairseq_rela.errors import InputError
 
-ODD = 'a folder\'s "own", ä=中 [1] {x} $HOME %s & # ${HOME}'
+ODD = 'a folder\'s "own", ä=中 [1] {x} $HOME %s &'
 
 # put on the path of every process: says where somebody wanted to go, and lets nobody out
 NO_NETWORK = """

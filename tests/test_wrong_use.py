@@ -157,6 +157,7 @@ RELA = [
     (PREPARE + " --output {O}/d --max-tokens 0", "--max-tokens 0: must be a whole number of at least 1"),
     (PREPARE + " --output {O}/d --workers two", "argument --workers: two: give a number of at least 1"),
     (PREPARE + " --output {O}/a:b", "fairseq splits paths at a colon; use a path without one"),
+    (PREPARE + " --output {O}/${{HOME}}", "configurations have variables in ${}; use a path without them"),
     (PREPARE + " --output /", "/ exists and was not made by `rela prepare`"),
     (PREPARE.replace("-t xb", "-t xa") + " --output {O}/d", "source and target language are both xa"),
     (RANK + " --keep-best 2.5", "argument --keep-best: 2.5: give a number of at least 1"),
@@ -307,7 +308,7 @@ def test_the_right_data_are_taken_whatever_they_are_called(places, tmp_path, mon
 @pytest.mark.parametrize(
     "override, words",
     [
-        ("model.dropout=[", "Error parsing override 'model.dropout=['"),
+        ("model.dropout=[", "OverrideParseException: no viable alternative at input"),
         ("model.encoder_layers=two", "Value 'two' of type 'str' could not be converted to Integer; full_key"),
         ("optimization.lr=fast", "Error merging override optimization.lr=fast"),
         ("model.encoder_layer=3", "Could not override 'model.encoder_layer'."),

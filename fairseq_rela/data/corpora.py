@@ -506,21 +506,23 @@ def _read_sgm(path: Path, name: str) -> Iterator[Tuple[Tuple[str, str], str]]:
 def _read_tmx(path: Path, languages: Tuple[str, str], name: str) -> Iterator[Any]:
     """The units of a translation memory, in which language codes may be longer (``en-GB``) or in capitals."""
     xml = "{http://www.w3.org/XML/1998/namespace}lang"
+    wanted = [_code(lang) for lang in languages]
     body = None
     try:
         for event, element in ElementTree.iterparse(str(path), events=("start", "end")):
             if event == "start":
-                body = element if element.tag == "body" else body
+                body = element if _tag(element) == "body" else body
                 continue
-            if element.tag != "tu":
+            if _tag(element) != "tu":
                 continue
             texts: Dict[str, str] = {}
-            for variant in element.iter("tuv"):
-                lang = (variant.get(xml) or variant.get("lang") or "").lower().replace("_", "-").split("-")[0]
-                segment = variant.find("seg")
-                if segment is not None:
-                    texts.setdefault(lang, _text_of(segment).replace("\n", " "))
-            yield (texts[languages[0]], texts[languages[1]]) if set(languages) <= set(texts) else "not both languages"
+            for variant in element:
+                code = _code(variant.get(xml) or variant.get("lang") or "")
+                for segment in variant if _tag(variant) == "tuv" else ():
+                    if _tag(segment) == "seg":
+                        for name in (code, code.split("-")[0]):
+                            texts.setdefault(name, _text_of(segment).replace("\n", " "))
+            yield (texts[wanted[0]], texts[wanted[1]]) if set(wanted) <= set(texts) else "not both languages"
             if body is not None:
                 body.clear()  # or all that was read would stay in memory
     except ElementTree.ParseError as error:
@@ -532,6 +534,15 @@ def _read_tmx(path: Path, languages: Tuple[str, str], name: str) -> Iterator[Any
 _MARKUP = ("bpt", "ept", "it", "ph", "ut")  # in a <seg>: codes of the format that the text was taken from
 
 
+def _tag(element: ElementTree.Element) -> str:
+    """Without the name space."""
+    return element.tag.rpartition("}")[2]
+
+
+def _code(lang: str) -> str:
+    return lang.lower().replace("_", "-")
+
+
 def _text_of(segment: ElementTree.Element) -> str:
-    inner = ((("" if part.tag in _MARKUP else _text_of(part)), part.tail or "") for part in segment)
+    inner = ((("" if _tag(part) in _MARKUP else _text_of(part)), part.tail or "") for part in segment)
     return (segment.text or "") + "".join(chain.from_iterable(inner))

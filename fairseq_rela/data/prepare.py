@@ -20,7 +20,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 
 from tqdm import tqdm
 
-from ..commands import refuse_colon
+from ..commands import refuse_misread
 from ..errors import InputError
 from . import bpe, truecase
 from .binarise import binarise
@@ -150,7 +150,7 @@ def prepare(
         InputError: bad files or settings, unequal or unexpected counts, or a folder made from something else.
     """
     workers = workers or os.cpu_count() or 1
-    refuse_colon(output.resolve())
+    refuse_misread(output.resolve())
     for split in SPLITS:
         if split not in corpus.files:
             raise InputError(f"no files for the {split} set; give --{split}")
