@@ -8,6 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
+import numpy
 import torch
 from omegaconf import AnyNode, BooleanNode, DictConfig, FloatNode, IntegerNode, ListConfig, OmegaConf, StringNode
 from omegaconf.base import ContainerMetadata, Metadata
@@ -73,10 +74,58 @@ DATA_CLASSES: Dict[str, Any] = {
     for cls in (
         *(argparse.Namespace, DictConfig, ListConfig, ContainerMetadata, Metadata, defaultdict),
         *(AnyNode, StringNode, IntegerNode, FloatNode, BooleanNode),
-        *(dict, list, tuple, str, int, float, bool),
+        *(dict, list, tuple, str, bytes, int, float, bool),
     )
 }
 DATA_CLASSES["typing.Any"] = Any
+
+
+class _Array(numpy.ndarray):
+    """What is made of an array of NumPy in a checkpoint, as fairseq's meters of BLEU hold: one of numbers.
+
+    NumPy itself trusts what a pickle says of the type of an array, which can make objects of any bytes.
+    """
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, dtype, fortran, data = state
+        if not isinstance(dtype, _NumberType):
+            raise pickle.UnpicklingError(f"Unsupported array of {type(dtype).__name__}")
+        super().__setstate__((1, shape, dtype.made(), fortran, data))
+
+    def __reduce__(self) -> Any:
+        return self.view(numpy.ndarray).__reduce__()  # written again, it is NumPy's
+
+
+class _NumberType:
+    """What is made of a ``numpy.dtype`` in a checkpoint: the name of a type of numbers, and their byte order."""
+
+    def __init__(self, name: str, *_: Any) -> None:
+        if not isinstance(name, str) or not re.fullmatch(r"b1|[iu][1248]|f[248]", name):
+            raise pickle.UnpicklingError(f"Unsupported dtype {name!r}")
+        self.name, self.order = name, "="
+
+    def __setstate__(self, state: Any) -> None:
+        if state[1] not in ("<", ">", "|", "="):
+            raise pickle.UnpicklingError(f"Unsupported byte order {state[1]!r}")
+        self.order = state[1]
+
+    def made(self) -> "numpy.dtype[Any]":
+        return numpy.dtype(self.order + self.name)
+
+
+def _new_array(*_: Any) -> _Array:
+    return numpy.ndarray.__new__(_Array, (0,), "b")
+
+
+def _new_number(dtype: _NumberType, data: Any) -> Any:
+    return numpy.frombuffer(data if isinstance(data, bytes) else data.encode("latin-1"), dtype.made(), 1)[0]
+
+
+for module in ("numpy.core.multiarray", "numpy._core.multiarray"):  # before NumPy 2, and since
+    DATA_CLASSES[f"{module}._reconstruct"] = _new_array
+    DATA_CLASSES[f"{module}.scalar"] = _new_number
+DATA_CLASSES["numpy.ndarray"] = DATA_CLASSES[f"{__name__}._Array"] = _Array
+DATA_CLASSES["numpy.dtype"] = _NumberType
 
 
 def allow_data_classes() -> None:
@@ -99,7 +148,7 @@ class _DataOnlyPickle:
 
     class Unpickler(pickle.Unpickler):
         _ALLOWED = re.compile(
-            r"collections\.OrderedDict|torch\.(Size|device|dtype|\w+Storage)"
+            r"collections\.OrderedDict|_codecs\.encode|torch\.(Size|device|dtype|\w+Storage)"
             r"|torch\._utils\._rebuild_(tensor_v2|parameter)|torch\.storage\._?\w+Storage"
         )
 

@@ -401,9 +401,10 @@ def _aer(options: argparse.Namespace) -> None:
                 raise InputError(f'{options.sentences}, line {number}: not "source ||| target"')
             lengths.append((len(sides[0].split()), len(sides[1].split())))
     files = []
+    same = options.gold.resolve() == options.hypothesis.resolve()  # and so is its base
     for path, base, swapped in (
         (options.gold, options.gold_base, options.gold_swapped),
-        (options.hypothesis, options.hypothesis_base, options.hypothesis_swapped),
+        (options.hypothesis, options.gold_base if same else options.hypothesis_base, options.hypothesis_swapped),
     ):
         lines = list(read_lines(path))
         first = guess_base(lines) if base == "auto" else int(base)

@@ -134,3 +134,13 @@ def test_the_command_warns_of_it(tmp_path, capsys):
     )
     assert cli.main(["aer", str(tmp_path / "gold"), str(tmp_path / "hyp"), "--hypothesis-swapped"]) == 0
     assert "warning" not in capsys.readouterr().err
+
+
+def test_a_file_against_itself_is_0_from_whatever_it_counts(tmp_path, capsys):
+    """B12."""
+    from fairseq_rela import cli
+
+    (tmp_path / "gold").write_text("1-1 2p2\n3-1\n")
+    assert cli.main(["aer", str(tmp_path / "gold"), str(tmp_path / "gold")]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("AER 0.0") and "warning" not in said.err

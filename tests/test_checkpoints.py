@@ -5,6 +5,7 @@ import os
 import pickle
 import re
 
+import numpy
 import pytest
 import torch
 from conftest import ROOT, load_anything, run_fairseq, run_rela, train_arguments
@@ -170,6 +171,49 @@ def test_namespaces_are_data(tmp_path):
     assert checkpoints.load(path)["args"].arch == "transformer"
 
 
+NUMBERS = [
+    numpy.array([[1.5, -2.0], [0.0, 1e300]]),
+    numpy.asfortranarray(numpy.arange(6, dtype=numpy.int64).reshape(2, 3)),
+    numpy.array([True, False]),
+    numpy.array(7, ">i4"),
+    numpy.float32(0.1),
+    numpy.int64(-(2**60)),
+    numpy.zeros((0, 3), numpy.uint8),
+]
+
+
+@pytest.mark.parametrize("zip_format", [True, False])
+def test_arrays_of_numbers_are_data(tmp_path, zip_format):
+    """As the meters hold them with --eval-bleu; written again they are NumPy's own."""
+    path = write(tmp_path / "1.pt", 1)
+    state = {**checkpoints.load(path), "numbers": NUMBERS}
+    for name in ("once.pt", "twice.pt"):
+        torch.save(state, tmp_path / name, _use_new_zipfile_serialization=zip_format)
+        state = checkpoints.load(tmp_path / name)
+        for got, want in zip(state["numbers"], NUMBERS):
+            assert got.dtype == want.dtype.newbyteorder("=") and got.shape == want.shape
+            assert numpy.array_equal(got, want) and numpy.array_equal(got + got, want + want)
+    kinds = {type(number) for number in load_anything(tmp_path / "twice.pt")["numbers"]}
+    assert kinds == {numpy.ndarray, numpy.float32, numpy.int64}
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        numpy.array(["text"]),
+        numpy.array([{"an": "object"}]),
+        numpy.array([(1, 2.0)], [("a", "i4"), ("b", "f8")]),
+        numpy.array([numpy.datetime64(1, "s")]),
+    ],
+    ids=["text", "objects", "records", "dates"],
+)
+def test_arrays_of_anything_else_are_not(array, tmp_path):
+    path = write(tmp_path / "1.pt", 1)
+    torch.save({**checkpoints.load(path), "array": array}, path)
+    with pytest.raises(InputError, match="refused|not a checkpoint"):
+        checkpoints.load(path)
+
+
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"hello", b"\x80\x02}q\x00."])
 def test_torn_and_foreign_files_are_named(content, tmp_path):
     path = tmp_path / "checkpoint_last.pt"
@@ -268,6 +312,54 @@ def test_an_older_checkpoint_translates_as_a_newer_one(trained, data, tmp_path):
         result = run_rela("translate", data, "--checkpoint", checkpoint, "--output", tmp_path / name, "--beam", 1)
         assert result.returncode == 0, result.stderr[-2000:]
     assert (tmp_path / "old.bpe").read_bytes() == (tmp_path / "new.bpe").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_training_with_bleu_validation_goes_on_and_is_used(data, tmp_path):
+    """B44: fairseq's meters of BLEU are arrays of NumPy, and lie in every checkpoint."""
+    bleu = ("--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 20}', "--eval-bleu-remove-bpe")
+    run = (*train_arguments(data, tmp_path / "run"), "--no-epoch-checkpoints", "--save-interval-updates", 1, *bleu)
+    for updates in (2, 3):
+        result = run_fairseq("train", *run, "--max-update", updates)
+        assert result.returncode == 0, result.stderr[-2000:]
+    assert "(epoch 1 @ 2 updates)" in result.stdout
+    state = checkpoints.load(tmp_path / "run" / "checkpoint_last.pt")
+    assert checkpoints.updates_of(state) == 3
+    average, out = tmp_path / "average.pt", tmp_path / "out"
+    for arguments in (
+        ["average", tmp_path / "run", "--last", 2, "--output", average],
+        ["translate", data, "--checkpoint", tmp_path / "run" / "checkpoint_last.pt", "--output", out],
+        ["attention", average, "--data", data],
+    ):
+        result = run_rela(*arguments)
+        assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--no-cross-attention"], "has no cross-attention to the source alone"),
+        (["--no-cross-attention", "--cross-self-attention"], "has no cross-attention to the source alone"),
+        (["--task", "translation_multi_simple_epoch", "--lang-pairs", "xa-xb"], "of the task TranslationMulti"),
+    ],
+)
+def test_models_that_are_not_analysed_are_named(options, message, corpus, data, tmp_path):
+    arguments = train_arguments(data, tmp_path / "run")
+    if "--task" in options:
+        arguments = [a for a in arguments if a not in ("--task", "translation_rela")]
+    result = run_fairseq("train", *arguments, *options, "--max-update", 1)
+    assert result.returncode == 0, result.stderr[-2000:]
+    last = tmp_path / "run" / "checkpoint_last.pt"
+    text = (corpus / "test.xa", corpus / "test.xb")
+    for verb in (
+        ["attention", last],
+        ["analyze", last, "--output", tmp_path / "o"],
+        ["rank", last, *text, "--output", "o"],
+    ):
+        result = run_rela(*verb, "--data", data, cwd=tmp_path)
+        assert result.returncode == 2 and message in result.stderr.splitlines()[-1], result.stderr
+        assert "Traceback" not in result.stderr
 
 
 class Disguised(dict):

@@ -2,11 +2,13 @@
 
 import argparse
 import math
+from itertools import chain
 
 import numpy as np
 import pytest
 import torch
 from conftest import ROOT, make_dictionary, make_model, make_task
+from fairseq import utils
 from fairseq.data import LanguagePairDataset, ListDataset
 from fairseq.sequence_generator import SequenceGenerator
 from test_config import compose
@@ -116,6 +118,35 @@ def test_beam_scores_equal_teacher_forced_ones(name):
                 penalty = ((5 + len(hypothesis["tokens"])) / 6) ** 0.6
                 assert float(hypothesis["score"]) == pytest.approx(float(want.sum()) / penalty, abs=1e-4)
                 lengths.add(len(hypothesis["tokens"]))
+    assert len(lengths) > 1
+
+
+@pytest.mark.parametrize("gnmt_lenpen", [None, 0.6])
+@pytest.mark.parametrize("name", ["softmax", "rela_g"])
+def test_alignments_change_no_score_and_no_order(name, gnmt_lenpen):
+    """B10, B13: of hypotheses of unequal length, which fairseq pads; softmax's links are those of fairseq."""
+    words, lengths, dictionary = 4, set(), make_dictionary(4)
+    task, batch = task_with(words=words, gnmt_lenpen=gnmt_lenpen), sample(words)
+    for seed in (0, 1, 2):
+        model = make_model(name, seed=seed, task=make_task(words)).float()
+        torch.manual_seed(seed)
+        torch.nn.init.normal_(model.decoder.output_projection.weight, std=0.1)
+        finished = {}
+        for alignment in (None, "hard", "soft"):
+            args = argparse.Namespace(**GENERATION, print_alignment=alignment)
+            finished[alignment] = task.build_generator([model], args).generate([model], batch)
+        lengths |= {len(h["tokens"]) for hypotheses in finished[None] for h in hypotheses}
+        for alignment in ("hard", "soft"):
+            for plain, aligned in zip(chain(*finished[None]), chain(*finished[alignment])):
+                assert plain["tokens"].tolist() == aligned["tokens"].tolist()
+                assert float(plain["score"]) == float(aligned["score"])
+        for source, hypotheses in zip(batch["net_input"]["src_tokens"], finished["hard"]):
+            for hypothesis in hypotheses:
+                weights, tokens = hypothesis["attention"].t().clone(), hypothesis["tokens"]
+                want = utils.extract_hard_alignment(weights, source, tokens, dictionary.pad(), dictionary.eos())
+                want = sorted((int(s), int(t)) for s, t in want)
+                assert set(hypothesis["alignment"]) <= set(want)
+                assert name != "softmax" or sorted(hypothesis["alignment"]) == want
     assert len(lengths) > 1
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import run
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sacremoses import MosesPunctNormalizer
 from test_lines import BREAKS
@@ -198,6 +198,7 @@ def test_scripts_get_one_line_for_each(tmp_path_factory, lines):
 
 @settings(deadline=None, max_examples=100)
 @given(line=st.lists(st.sampled_from([*PARTS, *"șȘțȚăĂâÂîÎ"]), max_size=30).map("".join))
+@example(line="a‘ș")
 def test_romanian_letters_in_all_their_forms(line):
     comma, plain = Preprocessor("ro"), Preprocessor("ro", remove_diacritics=True)
     forms = [

@@ -66,9 +66,11 @@ def load_model(checkpoint: Path, data: Path) -> Tuple[nn.Module, Any]:
     """A model in evaluation mode and its task, whose data lie in ``data``; the file is loaded as data only.
 
     Raises:
-        InputError: as :func:`fairseq_rela.checkpoints.load`, or a dictionary of another corpus.
+        InputError: as :func:`fairseq_rela.checkpoints.load`, a dictionary of another corpus, or a model whose decoder
+            does not attend to the source by itself, or of another task than translation.
     """
     from fairseq import checkpoint_utils
+    from fairseq.tasks.translation import TranslationTask
 
     from .. import checkpoints
 
@@ -81,7 +83,14 @@ def load_model(checkpoint: Path, data: Path) -> Tuple[nn.Module, Any]:
     except Exception as error:  # fairseq raises bare ones
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{checkpoint} does not fit the data folder {data}: {reason}") from error
+    if not isinstance(task, TranslationTask):  # others add tokens to sentences, and tell subsets in another way
+        raise InputError(f"{checkpoint}: of the task {type(task).__name__}; only models of `translation` are analysed")
     model = models[0].eval()
+    for layer in getattr(getattr(model, "decoder", None), "layers", ()):
+        if getattr(layer, "encoder_attn", None) is None or getattr(layer, "cross_self_attention", False):
+            raise InputError(
+                f"{checkpoint}: its decoder has no cross-attention to the source alone; such models are not analysed"
+            )
     for module in model.modules():
         if hasattr(module, "can_use_fastpath"):  # fairseq 0.12.2 fuses its own encoder layer, whose weights nobody sees
             module.can_use_fastpath = False

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
-from ..data.lines import PathLike, read_parallel, write_json
+from ..data.lines import PathLike, read_parallel, refuse_overwriting, write_json
 from ..errors import InputError
 from .ranking import roc_auc
 
@@ -136,6 +136,8 @@ def evaluate(
     """
     from .rank import load_scorer
 
+    if output is not None:
+        refuse_overwriting((checkpoint, source, target), [output])
     scorer = load_scorer(checkpoint, data, device, max_tokens)
     pairs = [Pair(*pair) for pair in read_parallel(source, target)]
     scores = scorer.score(pairs)

@@ -324,7 +324,7 @@ def rank(
     settings = scorer.encode.settings
     refuse_swapped(source, target, settings)
     kept_files = tuple(output.with_name(f"{output.name}.{lang}") for lang in settings.languages)
-    refuse_overwriting((source, target), (output, _partial(output), _record(output), *kept_files))
+    refuse_overwriting((checkpoint, source, target), (output, _partial(output), _record(output), *kept_files))
     if not scorer.has_nulls:
         print(
             f"warning: {scorer.label} always attends to something, so the null rate is 0 everywhere; only the "

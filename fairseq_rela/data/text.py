@@ -119,7 +119,7 @@ class Preprocessor:
             tokens = line if self._cut is None else " ".join(self._cut(line))
             return _SPECIAL_SYMBOL.sub(r"&lt;\1&gt;", " ".join(tokens.split()))  # escaped as Moses does
         # Perl's rules see the line end
-        line = self._normaliser.normalize(_BREAKS.sub(" ", line) + "\n")
+        line = self._normaliser.normalize(self._composed(_BREAKS.sub(" ", line)) + "\n")
         line = self._between(line)
         line = self._tokenizer.tokenize(line, aggressive_dash_splits=True, return_str=True, escape=True)
         return " ".join(line.split())
@@ -132,16 +132,20 @@ class Preprocessor:
         """
         if self._scripts is None:
             return [self(line) for line in lines]
-        block = [_BREAKS.sub(" ", _DOUBLED_AT.sub("@ ", line)) for line in lines]
+        block = [self._composed(_BREAKS.sub(" ", _DOUBLED_AT.sub("@ ", line))) for line in lines]
         block = [self._between(line) for line in self._scripts.normalise(block)]
         return [" ".join(line.split()) for line in self._scripts.tokenise(block)]
+
+    def _composed(self, line: str) -> str:
+        """Romanian letters in one form, before the rules of punctuation look at what stands beside a quotation mark."""
+        if self.language == "ro" and _ROMANIAN_OTHER_FORMS.search(line):
+            line = _ROMANIAN_DECOMPOSED.sub(lambda match: unicodedata.normalize("NFC", match.group()), line)
+            line = line.translate(_CEDILLA_TO_COMMA)
+        return line
 
     def _between(self, line: str) -> str:
         """What comes between the normalisation of punctuation and the tokenisation."""
         line = _NON_PRINTING.sub(" ", line)
-        if self.language == "ro" and _ROMANIAN_OTHER_FORMS.search(line):
-            line = _ROMANIAN_DECOMPOSED.sub(lambda match: unicodedata.normalize("NFC", match.group()), line)
-            line = line.translate(_CEDILLA_TO_COMMA)
         if self._remove_diacritics:
             line = line.translate(_ROMANIAN_PLAIN)
         return line

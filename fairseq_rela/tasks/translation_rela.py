@@ -48,8 +48,8 @@ class GNMTSequenceGenerator(GNMTScoring, SequenceGenerator):
     pass
 
 
-class GNMTSequenceGeneratorWithAlignment(GNMTScoring, SequenceGeneratorWithAlignment):
-    pass
+class GNMTSequenceGeneratorWithAlignment(SequenceGeneratorWithAlignment, GNMTSequenceGenerator):
+    """In this order: fairseq's looks for ``_generate`` behind itself."""
 
 
 def hard_alignment(attention: Tensor, source: Tensor, target: Tensor, pad: int, eos: int) -> List[Link]:
@@ -57,9 +57,11 @@ def hard_alignment(attention: Tensor, source: Tensor, target: Tensor, pad: int, 
 
     Args:
         attention: (T, S), of one hypothesis.
-        source, target: (S,) and (T,), tokens.
+        source, target: (S,) and (T,) or longer, tokens; a target is padded to the longest hypothesis of its batch.
     """
-    source_words, target_words = ((tokens != pad) & (tokens != eos) for tokens in (source, target))
+    source_words, target_words = (
+        ((tokens != pad) & (tokens != eos)).nonzero(as_tuple=True)[0] for tokens in (source, target)
+    )
     return strongest_links(attention[target_words][:, source_words])
 
 
