@@ -19,7 +19,7 @@ def program(path, text):
 def with_disk(folder, megabytes, memory=0):
     """PATH with a `df` that says so many are free, and so many in MEMORY."""
     folder.mkdir()
-    answer = 'case "$2" in */shm*) free={};; *) free={};; esac; echo header; echo "disk 9 9 $free 1% /"'
+    answer = 'case "$2" in */ram-disk*) free={};; *) free={};; esac; echo header; echo "disk 9 9 $free 1% /"'
     program(folder / "df", answer.format(memory, megabytes))
     return f"{folder}:{os.environ['PATH']}"
 
@@ -77,16 +77,16 @@ def test_what_could_not_be_installed_is_not_left_on_the_disk(tmp_path):
 
 @pytest.mark.parametrize("disk, memory, used", [(9499, 9500, True), (9500, 99999, False), (287, 9499, False)])
 def test_ci_works_in_memory_where_the_disk_is_full(disk, memory, used, tmp_path):
-    (tmp_path / "shm").mkdir()
-    env = {"PATH": with_disk(tmp_path / "bin", disk, memory), "MEMORY": str(tmp_path / "shm")}
+    (tmp_path / "ram-disk").mkdir()
+    env = {"PATH": with_disk(tmp_path / "bin", disk, memory), "MEMORY": str(tmp_path / "ram-disk")}
     env["PYTHON"] = program(tmp_path / "python", 'echo "in $VENV and $TMPDIR" >&2; exit 1')  # any Python is refused
     env["VENV"], env["TMPDIR"] = str(tmp_path / "venv"), str(tmp_path)
     result = run("bash", ROOT / ".ci" / "run", env=env)
-    folder = rf"{tmp_path}/shm/ci\.\w+"
+    folder = rf"{tmp_path}/ram-disk/ci\.\w+"
     place = rf"in {folder}/venv and {folder}/tmp is not" if used else f"in {tmp_path}/venv and {tmp_path} is not"
     assert result.returncode == 2 and re.search(place, result.stderr), result.stderr
     assert bool(re.match(rf"{disk} MB are free on the disk: working in {folder}\n", result.stdout)) == used
-    assert not list((tmp_path / "shm").iterdir())
+    assert not list((tmp_path / "ram-disk").iterdir())
 
 
 def test_requirements_are_pinned_in_one_place():
