@@ -180,7 +180,7 @@ def test_damaged_pairs_of_a_large_corpus_are_left_out_and_counted(tmp_path):
         ({"a": wmt.tar({"y.en": b"x\n"})}, Part("plain", ("a:x.en", "a:x.de")), "has no member x.en; it has y.en"),
         ({"a": wmt.plain(["a\tb", "c"])}, Part("tsv", ("a",), ("en", "de")), "not two columns: 1"),
         ({"a": wmt.plain(["a ||| b ||| c"])}, Part("bars", ("a",), ("en", "de")), "not two columns: 1"),
-        ({"a": wmt.tmx([("x", "y")], ("en", "de"))[:-30]}, Part("tmx", ("a",), ("en", "de")), "damaged TMX"),
+        ({"a": wmt.tmx([("x", "y")], ("en", "de"))[:-30]}, Part("tmx", ("a",), ("en", "de")), "^a: damaged TMX"),
         ({"a": wmt.tmx([("x", "y")], ("en", "fr"))}, Part("tmx", ("a",), ("en", "de")), "not both languages: 1"),
         ({"a": wmt.tmx([], ("en", "de"))}, Part("tmx", ("a",), ("en", "de")), "holds no pair"),
         (

@@ -119,7 +119,7 @@ def read_members(path: PathLike, wanted: Sequence[str]) -> Iterator[Tuple[str, B
     """
     path = Path(path)
     content = kind(path)
-    wanted = [_without_dot(name) for name in wanted]
+    wanted = [without_dot(name) for name in wanted]
     if content in ("plain", *_OPEN):
         yield from _only_member(path, content, wanted)
         return
@@ -161,7 +161,7 @@ def _zip_entries(archive: zipfile.ZipFile) -> Iterator[_Entry]:
         if mode not in (0, stat.S_IFREG):
             refused = "is a link or device, not a file"
         # B023: each entry is used up before the next
-        yield _Entry(_without_dot(info.filename), refused, info.file_size, lambda: archive.open(info))  # noqa: B023
+        yield _Entry(without_dot(info.filename), refused, info.file_size, lambda: archive.open(info))  # noqa: B023
 
 
 class _StrictInfo(tarfile.TarInfo):
@@ -189,7 +189,7 @@ def _tar_entries(stream: BinaryIO) -> Iterator[_Entry]:
         for info in archive:
             if not info.isdir():
                 refused = None if info.isreg() else "is a link or device, not a file"
-                name = _without_dot(info.name)
+                name = without_dot(info.name)
                 yield _Entry(name, refused, info.size, lambda: archive.extractfile(info))  # noqa: B023
         rest, junk = 0, False
         for block in iter(lambda: archive.fileobj.read(_BLOCK), b""):
@@ -277,8 +277,7 @@ def _refuse(path: Path, entry: _Entry, given: Sequence[str]) -> None:
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Whether a member's name is the one wanted, or of its shell pattern. A leading ``./`` does not count."""
-    name, pattern = _without_dot(name), _without_dot(pattern)
+    """Whether a member's name is the one wanted, or of its shell pattern, both :func:`without_dot`."""
     names, patterns = name.split("/"), pattern.split("/")
     return name == pattern or (len(names) == len(patterns) and all(map(fnmatchcase, names, patterns)))
 
@@ -287,7 +286,8 @@ def _examples(name: str, names: Sequence[str]) -> str:
     return ", ".join(_shown(name) for name in get_close_matches(name, names, 5, 0.0)) or "no file at all"
 
 
-def _without_dot(name: str) -> str:
+def without_dot(name: str) -> str:
+    """A member's name, or a pattern of it, as :func:`read_members` gives it: a leading ``./`` does not count."""
     while name.startswith("./"):
         name = name[2:].lstrip("/")
     return name

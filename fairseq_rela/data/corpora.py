@@ -14,7 +14,7 @@ import regex
 from tqdm import tqdm
 
 from ..errors import InputError
-from .archives import matches, read_members
+from .archives import matches, read_members, without_dot
 from .folders import work_folder
 from .lines import count_lines, read_byte_lines, read_json, read_lines, read_parallel, sha256, write_json, write_whole
 
@@ -345,7 +345,7 @@ def _members(part: Part, archives: Mapping[str, Path], work: Path) -> Iterator[L
     folder.mkdir()
     found: Dict[str, List[Member]] = {name: [] for name in part.files}
     for download in dict.fromkeys(part.downloads):
-        wanted = {name: name.partition(":")[2] for name in found if name.partition(":")[0] == download}
+        wanted = {name: _member_name(name) for name in found if name.partition(":")[0] == download}
         for number, (member, file) in enumerate(read_members(archives[download], list(wanted.values()))):
             # a download that is one file has the name of the file; of two patterns one at most matches, since names
             # of files hold their languages
@@ -363,15 +363,20 @@ def _members(part: Part, archives: Mapping[str, Path], work: Path) -> Iterator[L
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _member_name(name: str) -> str:
+    """``MEMBER`` of ``DOWNLOAD:MEMBER``, a name or a pattern; empty where the download is the file."""
+    return without_dot(name.partition(":")[2])
+
+
 def _stars(pattern: str, member: str) -> Tuple[str, ...]:
     """What the ``*`` of a shell pattern stand for in a name that matches it; nothing where it is the name."""
     pieces = []
-    for piece in re.split(r"(\*|\?|\[[^]]*\])", re.sub(r"^(\./)+", "", pattern)):
+    for piece in re.split(r"(\*|\?|\[[^]]*\])", pattern):
         piece = re.sub(r"^\[!", "[^", piece)
         pieces.append(
             {"*": "([^/]*)", "?": "[^/]"}.get(piece) or (piece if piece.startswith("[") else re.escape(piece))
         )
-    match = re.fullmatch("".join(pieces), re.sub(r"^(\./)+", "", member))
+    match = re.fullmatch("".join(pieces), member)
     return match.groups() if match else ()
 
 
@@ -396,7 +401,7 @@ def _paired(part: Part, sources: List[Member], targets: List[Member]) -> Iterato
     """The files of the two sides, those of patterns in the order of what their ``*`` are."""
     keyed = []
     for name, side in zip(part.files, (sources, targets)):
-        pattern = name.partition(":")[2]
+        pattern = _member_name(name)
         keyed.append({_stars(pattern, member): path for member, path in side})
     if keyed[0].keys() != keyed[1].keys() or any(len(k) != len(s) for k, s in zip(keyed, (sources, targets))):
         names = ", ".join(member for member, _ in sources + targets)
@@ -517,11 +522,11 @@ def _read_tmx(path: Path, languages: Tuple[str, str], name: str) -> Iterator[Any
                 continue
             texts: Dict[str, str] = {}
             for variant in element:
-                code = _code(variant.get(xml) or variant.get("lang") or "")
-                for segment in variant if _tag(variant) == "tuv" else ():
-                    if _tag(segment) == "seg":
-                        for name in (code, code.split("-")[0]):
-                            texts.setdefault(name, _text_of(segment).replace("\n", " "))
+                segment = next((part for part in variant if _tag(part) == "seg"), None)
+                if _tag(variant) == "tuv" and segment is not None:
+                    code, text = _code(variant.get(xml) or variant.get("lang") or ""), _text_of(segment)
+                    for key in (code, code.split("-")[0]):
+                        texts.setdefault(key, text.replace("\n", " "))
             yield (texts[wanted[0]], texts[wanted[1]]) if set(wanted) <= set(texts) else "not both languages"
             if body is not None:
                 body.clear()  # or all that was read would stay in memory
