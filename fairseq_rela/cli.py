@@ -70,7 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
     for add in (
         *(_add_reproduce, _add_download, _add_synthetic, _add_prepare),
         *(_add_train, _add_average, _add_translate, _add_score, _add_attention, _add_analyze, _add_rank, _add_aer),
-        *(_add_report, _add_bench),
+        *(_add_report, _add_bench, _add_user_dir),
     ):
         add(verbs)
     return parser
@@ -608,6 +608,16 @@ def _bench(options: argparse.Namespace) -> None:
     if not options.no_figures:
         draw(result, folder)
     print(f"{folder}: benchmark.json" + ("" if options.no_figures else " and figures"))
+
+
+def _add_user_dir(verbs) -> None:
+    _verb(verbs, "user-dir", _user_dir, "print the folder that fairseq's --user-dir takes")
+
+
+def _user_dir(options: argparse.Namespace) -> None:
+    from .commands import USER_DIR
+
+    print(USER_DIR)
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def _best(
         threshold = numpy.partition(key[candidates], number - 1)[number - 1]
         below = candidates & (key < threshold)
         best |= below
-        number -= numpy.count_nonzero(below)  # at least 1 is left, the one at the threshold
+        number -= int(numpy.count_nonzero(below))  # at least 1 is left, the one at the threshold
         candidates = candidates & (key == threshold)
     best[numpy.flatnonzero(candidates)[:number]] = True
     return best
