@@ -4,7 +4,7 @@ import argparse
 import dataclasses
 import logging
 from collections import Counter
-from typing import Any, Dict, List, Optional, Set
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -287,6 +287,38 @@ class TransformerRelaEncoder(TransformerEncoderBase):
 
 
 class TransformerRelaDecoder(TransformerDecoderBase):
+    """fairseq's decoder with the chosen attention.
+
+    Attributes:
+        gives_weights: False while training with a loss that reads no attention weights: fairseq asks the last layer
+            for them in every pass, for which fused attention has to give way to the plain way.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.gives_weights = True
+
+    def extract_features(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: Optional[Dict[str, List[Tensor]]],
+        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
+        full_context_alignment: bool = False,
+        alignment_layer: Optional[int] = None,
+        alignment_heads: Optional[int] = None,
+    ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
+        """See :meth:`fairseq.models.transformer.TransformerDecoderBase.extract_features`."""
+        if self.training and not self.gives_weights and alignment_layer is None:
+            alignment_layer = -1  # no layer has this number, so none is asked for its weights
+        return self.extract_features_scriptable(
+            prev_output_tokens,
+            encoder_out,
+            incremental_state,
+            full_context_alignment,
+            alignment_layer,
+            alignment_heads,
+        )
+
     def buffered_future_mask(self, tensor: Tensor) -> Tensor:
         return backends.mark_future(super().buffered_future_mask(tensor))
 

@@ -6,15 +6,19 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from fairseq import utils
+from fairseq.criterions.cross_entropy import CrossEntropyCriterion
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.data import data_utils
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor
 
-from ..analysis.alignment import Link, strongest_links
+from ..criterions import has_variant_cross_attention
 from ..data.binarise import TASK_STATE, dictionary_checksum, identity, refuse_other_data
 from ..errors import InputError, one_line_in_fairseq
+from ..models.transformer_rela import TransformerRelaDecoder
+from ..readers import AlignedScorer, hard_alignment, soft_alignment
 
 logger = logging.getLogger(__name__)
 
@@ -52,17 +56,8 @@ class GNMTSequenceGeneratorWithAlignment(SequenceGeneratorWithAlignment, GNMTSeq
     """In this order: fairseq's looks for ``_generate`` behind itself."""
 
 
-def hard_alignment(attention: Tensor, source: Tensor, target: Tensor, pad: int, eos: int) -> List[Link]:
-    """As fairseq's ``extract_hard_alignment``, which links a query that attends to nothing to the first word.
-
-    Args:
-        attention: (T, S), of one hypothesis.
-        source, target: (S,) and (T,) or longer, tokens; a target is padded to the longest hypothesis of its batch.
-    """
-    source_words, target_words = (
-        ((tokens != pad) & (tokens != eos)).nonzero(as_tuple=True)[0] for tokens in (source, target)
-    )
-    return strongest_links(attention[target_words][:, source_words])
+# losses that take the output of a model and nothing else
+READ_NO_WEIGHTS = (CrossEntropyCriterion, LabelSmoothedCrossEntropyCriterion)
 
 
 @dataclass
@@ -104,7 +99,9 @@ class TranslationRelaTask(TranslationTask):
     """``--task translation_rela``: the ``translation`` task of fairseq, and
 
     * ``--gnmt-lenpen ALPHA`` for the length penalty of the paper,
-    * ``--print-alignment hard`` gives no link to a target word that attends to nothing,
+    * ``--print-alignment hard`` gives no link to a target word that attends to nothing, and ``soft`` prints rows
+      that sum to one, or a row of zeros for such a word,
+    * ``--replace-unk`` leaves such a word unknown,
     * outside training every sentence is in a batch: some versions of fairseq drop the last one unless its size
       is a multiple of ``--required-batch-size-multiple``, 8 by default,
     * checkpoints say of what dictionaries they are, and are refused for data with others.
@@ -127,6 +124,22 @@ class TranslationRelaTask(TranslationTask):
             with one_line_in_fairseq():
                 pair = f"{self.cfg.source_lang}-{self.cfg.target_lang}"
                 raise InputError(f"{self.cfg.data}: no subset {split!r} of {pair} ({error})") from error
+        self._require_alignments(split)
+
+    def _require_alignments(self, split: str) -> None:
+        """Refuse to train without the alignments that are asked for; fairseq goes on without a word.
+
+        Raises:
+            InputError: ``--load-alignments``, and the training data have none.
+        """
+        dataset = self.datasets[split]
+        if self.cfg.load_alignments and split == self.cfg.train_subset and getattr(dataset, "align_dataset", 0) is None:
+            name = f"{split}.align.{self.cfg.source_lang}-{self.cfg.target_lang}"
+            with one_line_in_fairseq():
+                raise InputError(
+                    f"--load-alignments: {self.cfg.data} has no {name}.*; make it by fairseq-preprocess "
+                    "--align-suffix from a file of links i-j between BPE pieces, a line a sentence"
+                )
 
     def state_dict(self) -> Dict[str, Any]:
         return {**super().state_dict(), TASK_STATE: self._identity()}
@@ -162,22 +175,54 @@ class TranslationRelaTask(TranslationTask):
             dataset.set_epoch(iterator.epoch)
         return iterator
 
+    def train_step(self, sample: Any, model: Any, criterion: Any, *args: Any, **kwargs: Any) -> Any:
+        decoder = getattr(model, "decoder", None)
+        if not isinstance(decoder, TransformerRelaDecoder):
+            return super().train_step(sample, model, criterion, *args, **kwargs)
+        before, decoder.gives_weights = decoder.gives_weights, type(criterion) not in READ_NO_WEIGHTS
+        try:
+            return super().train_step(sample, model, criterion, *args, **kwargs)
+        finally:
+            decoder.gives_weights = before
+
     def build_generator(
         self, models: Any, args: Any, seq_gen_cls: Any = None, extra_gen_cls_kwargs: Any = None, **kwargs: Any
     ) -> Any:
+        with one_line_in_fairseq():
+            kind = _alignment_kind(args)
+        # fairseq's own where all rows are softmax's
+        soft = soft_alignment if any(map(has_variant_cross_attention, models)) else utils.extract_soft_alignment
+        extract = {"hard": hard_alignment, "soft": soft}.get(kind)
+        if extract and getattr(args, "score_reference", False):
+            return AlignedScorer(self.target_dictionary, extract)
         alpha = getattr(self.cfg, "gnmt_lenpen", None)
         if alpha is not None and seq_gen_cls is None and not getattr(args, "score_reference", False):
             with one_line_in_fairseq():
                 if getattr(args, "lenpen", 1) != 1 or getattr(args, "unnormalized", False):
                     raise InputError("--gnmt-lenpen replaces --lenpen and --unnormalized; give only one of them")
             extra_gen_cls_kwargs = dict(extra_gen_cls_kwargs or {}, gnmt_lenpen=alpha)
-            seq_gen_cls = GNMTSequenceGenerator
-            if getattr(args, "print_alignment", False):
-                seq_gen_cls = GNMTSequenceGeneratorWithAlignment
-                extra_gen_cls_kwargs["print_alignment"] = args.print_alignment
+            seq_gen_cls = GNMTSequenceGeneratorWithAlignment if kind else GNMTSequenceGenerator
+        elif kind and seq_gen_cls is None:
+            seq_gen_cls = SequenceGeneratorWithAlignment
+        if kind and issubclass(seq_gen_cls, SequenceGeneratorWithAlignment):
+            extra_gen_cls_kwargs = dict(extra_gen_cls_kwargs or {}, print_alignment=kind)
         generator = super().build_generator(
             models, args, seq_gen_cls=seq_gen_cls, extra_gen_cls_kwargs=extra_gen_cls_kwargs, **kwargs
         )
-        if getattr(args, "print_alignment", None) == "hard" and hasattr(generator, "extract_alignment"):
-            generator.extract_alignment = hard_alignment
+        if extract and hasattr(generator, "extract_alignment"):
+            generator.extract_alignment = extract
         return generator
+
+
+def _alignment_kind(args: Any) -> Optional[str]:
+    """Return ``hard`` or ``soft``, the alignments that hypotheses need, or None.
+
+    Raises:
+        InputError: ``--replace-unk``, which follows hard alignments, with soft ones.
+    """
+    kind = getattr(args, "print_alignment", None) or None
+    if getattr(args, "replace_unk", None) is None:
+        return "hard" if kind is True else kind
+    if kind == "soft":
+        raise InputError("--replace-unk follows hard alignments; leave out --print-alignment soft")
+    return "hard"
