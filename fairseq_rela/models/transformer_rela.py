@@ -25,6 +25,8 @@ from torch import Tensor, nn
 from ..attention import VariantAttention, attention_name, build_attention, refuse_backend
 from ..errors import InputError, one_line_in_fairseq
 from ..kernels import backends
+from ..start_values import CHOICES as START_VALUES
+from ..start_values import refuse_start_values, start_as_released
 from ..variants import DEFAULT_VARIANT, SITES, VARIANTS, find_variant, parse_sites
 
 logger = logging.getLogger(__name__)
@@ -105,6 +107,17 @@ def _flat_fields() -> List[tuple]:
                 metadata={"help": "; ".join(f"{name}: {summary}" for name, summary in backends.CHOICES.items())},
             ),
         ),
+        (
+            "rela_init",
+            str,
+            dataclasses.field(
+                default="fairseq",
+                metadata={
+                    "help": "start values of the layers; "
+                    + "; ".join(f"{name}: {summary}" for name, summary in START_VALUES.items())
+                },
+            ),
+        ),
     ]
     theirs = []
     for outer in dataclasses.fields(TransformerConfig):
@@ -175,6 +188,7 @@ def check_config(cfg: Any) -> None:
     find_variant(cfg.attention)
     parse_sites(cfg.attention_sites)
     refuse_backend(cfg.attention, _backend(cfg))
+    refuse_start_values(_start_values(cfg))
     for side in ("encoder", "decoder"):
         for key in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads"):
             value = getattr(cfg, f"{side}_{key}")
@@ -202,6 +216,8 @@ class TransformerRelaEncoderLayer(transformer_layer.TransformerEncoderLayerBase)
             if name in self._parameters:
                 del self._parameters[name]
         self.can_use_fastpath = False
+        if _start_values(cfg) == "paper":
+            start_as_released(self)
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> MultiheadAttention:
         return _build_site("encoder", super().build_self_attention, embed_dim, cfg, cfg.encoder, self_attention=True)
@@ -212,6 +228,11 @@ class TransformerRelaEncoderLayer(transformer_layer.TransformerEncoderLayerBase)
 
 class TransformerRelaDecoderLayer(transformer_layer.TransformerDecoderLayerBase):
     """fairseq's decoder layer with the chosen self-attention and cross-attention."""
+
+    def __init__(self, cfg: TransformerConfig, no_encoder_attn: bool = False, **options: Any) -> None:
+        super().__init__(cfg, no_encoder_attn, **options)
+        if _start_values(cfg) == "paper":
+            start_as_released(self)
 
     def build_self_attention(
         self, embed_dim: int, cfg: TransformerConfig, add_bias_kv: bool = False, add_zero_attn: bool = False
@@ -270,6 +291,11 @@ def _build_site(site: str, softmax, embed_dim: int, cfg: TransformerConfig, side
 def _backend(cfg: Any) -> str:
     """Checkpoints from before there was a choice have none."""
     return getattr(cfg, "rela_backend", None) or "auto"
+
+
+def _start_values(cfg: Any) -> str:
+    """Checkpoints from before there was a choice have none."""
+    return getattr(cfg, "rela_init", None) or "fairseq"
 
 
 def _wrap(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
