@@ -1,6 +1,7 @@
 """fairseq's translation task, with the GNMT length penalty and without lost sentences."""
 
 import logging
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Optional
@@ -10,11 +11,13 @@ from fairseq.data import data_utils
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from omegaconf import OmegaConf, open_dict
 from torch import Tensor
 
 from ..analysis.alignment import Link, strongest_links
 from ..data.binarise import TASK_STATE, dictionary_checksum, identity, refuse_other_data
 from ..errors import InputError, one_line_in_fairseq
+from ..models.transformer_rela import TransformerRelaModel, record_built
 
 logger = logging.getLogger(__name__)
 
@@ -110,6 +113,10 @@ class TranslationRelaTask(TranslationTask):
     * checkpoints say of what dictionaries they are, and are refused for data with others.
     """
 
+    def __init__(self, cfg: TranslationRelaConfig, src_dict: Any, tgt_dict: Any) -> None:
+        super().__init__(cfg, src_dict, tgt_dict)
+        self.data_identity = self._identity()  # of the data's dictionaries, which --merge-src-tgt-embed changes
+
     @classmethod
     def setup_task(cls, cfg: TranslationRelaConfig, **kwargs: Any) -> "TranslationRelaTask":
         """
@@ -120,6 +127,23 @@ class TranslationRelaTask(TranslationTask):
             _require_data(cfg)
         return super().setup_task(cfg, **kwargs)
 
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """As fairseq's; the config that is saved is that of the model, which files of embeddings only start.
+
+        Raises:
+            InputError: embeddings are to be merged, and the data were binarised with two dictionaries.
+        """
+        if getattr(cfg, "merge_src_tgt_embed", False) and getattr(self.cfg, "dataset_impl", None) != "raw":
+            with one_line_in_fairseq():
+                self._refuse_two_dictionaries()
+        if from_checkpoint:
+            with open_dict(cfg) if OmegaConf.is_config(cfg) else nullcontext():
+                cfg.encoder_embed_path = cfg.decoder_embed_path = None
+        model = super().build_model(cfg, from_checkpoint)
+        if isinstance(model, TransformerRelaModel):
+            record_built(model, cfg)  # fairseq hands a copy of the config on where the architecture is the model's own
+        return model
+
     def load_dataset(self, split: str, *args: Any, **kwargs: Any) -> None:
         try:
             super().load_dataset(split, *args, **kwargs)
@@ -129,7 +153,7 @@ class TranslationRelaTask(TranslationTask):
                 raise InputError(f"{self.cfg.data}: no subset {split!r} of {pair} ({error})") from error
 
     def state_dict(self) -> Dict[str, Any]:
-        return {**super().state_dict(), TASK_STATE: self._identity()}
+        return {**super().state_dict(), TASK_STATE: self.data_identity}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """
@@ -138,8 +162,15 @@ class TranslationRelaTask(TranslationTask):
         """
         state = dict(state_dict)
         with one_line_in_fairseq():
-            refuse_other_data(state.pop(TASK_STATE, None), self._identity(), "the checkpoint", self.cfg.data)
+            refuse_other_data(state.pop(TASK_STATE, None), self.data_identity, "the checkpoint", self.cfg.data)
         super().load_state_dict(state)
+
+    def _refuse_two_dictionaries(self) -> None:
+        if self.source_dictionary.symbols != self.target_dictionary.symbols:
+            raise InputError(
+                "--merge-src-tgt-embed gives target words other numbers than the binarised data have; binarise with "
+                "one dictionary (fairseq-preprocess --joined-dictionary), and give --share-all-embeddings"
+            )
 
     def _identity(self) -> Dict[str, str]:
         checksums = [
