@@ -9,12 +9,14 @@ from typing import Any, Dict, List, Optional
 from fairseq import utils
 from fairseq.data import data_utils
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
+from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import OmegaConf, open_dict
 from torch import Tensor
 
 from ..analysis.alignment import Link, strongest_links
+from ..batches import TrainingBatches
 from ..data.binarise import TASK_STATE, dictionary_checksum, identity, refuse_other_data
 from ..errors import InputError, one_line_in_fairseq
 from ..models.transformer_rela import TransformerRelaModel, record_built
@@ -68,6 +70,23 @@ def hard_alignment(attention: Tensor, source: Tensor, target: Tensor, pad: int, 
     return strongest_links(attention[target_words][:, source_words])
 
 
+def _without_words(tokens: Tensor, pad: int, eos: int) -> Tensor:
+    """(B, L) tokens to (B,), True where a row has nothing but padding and ends of sentences."""
+    return (tokens.eq(pad) | tokens.eq(eos)).all(dim=1)
+
+
+def _emptied(hypothesis: Dict[str, Any], eos: int) -> Dict[str, Any]:
+    """The hypothesis that ends at once, with probability 1."""
+    return {
+        **hypothesis,
+        "tokens": hypothesis["tokens"].new_tensor([eos]),
+        "score": hypothesis["score"].new_zeros(()),
+        "positional_scores": hypothesis["positional_scores"].new_zeros(1),
+        "attention": hypothesis["attention"][..., :1],  # (S, T), of the first step
+        "alignment": hypothesis["alignment"][:0],
+    }
+
+
 @dataclass
 class TranslationRelaConfig(TranslationConfig):
     gnmt_lenpen: Optional[float] = field(
@@ -108,6 +127,8 @@ class TranslationRelaTask(TranslationTask):
 
     * ``--gnmt-lenpen ALPHA`` for the length penalty of the paper,
     * ``--print-alignment hard`` gives no link to a target word that attends to nothing,
+    * a blank sentence stays blank, where a model would make one up,
+    * an epoch that is resumed with other batches is noticed,
     * outside training every sentence is in a batch: some versions of fairseq drop the last one unless its size
       is a multiple of ``--required-batch-size-multiple``, 8 by default,
     * checkpoints say of what dictionaries they are, and are refused for data with others.
@@ -189,9 +210,32 @@ class TranslationRelaTask(TranslationTask):
         epoch, before = kwargs.pop("epoch", 1), self.dataset_to_epoch_iter.get(dataset)
         iterator = super().get_batch_iterator(dataset, *args, epoch=1, **kwargs)
         if iterator is not before:
+            iterator = TrainingBatches.of(iterator, kwargs)
             iterator.epoch = max(epoch, 1)
             dataset.set_epoch(iterator.epoch)
         return iterator
+
+    def inference_step(
+        self,
+        generator: Any,
+        models: Any,
+        sample: Dict[str, Any],
+        prefix_tokens: Optional[Tensor] = None,
+        constraints: Optional[Tensor] = None,
+    ) -> List[List[Dict[str, Any]]]:
+        """As fairseq's, but a blank sentence stays blank: a model makes a sentence up for it."""
+        hypotheses = super().inference_step(generator, models, sample, prefix_tokens, constraints)
+        if isinstance(generator, SequenceScorer):  # which scores the reference
+            return hypotheses
+        pad, eos = self.source_dictionary.pad(), self.source_dictionary.eos()
+        blank = _without_words(sample["net_input"]["src_tokens"], pad, eos)
+        if prefix_tokens is not None:
+            blank &= _without_words(prefix_tokens, pad, eos).to(blank.device)
+        if constraints is not None:
+            blank &= constraints[:, 0].eq(0).to(blank.device)  # how many there are
+        for row in blank.nonzero(as_tuple=True)[0].tolist():
+            hypotheses[row] = [_emptied(hypothesis, eos) for hypothesis in hypotheses[row]]
+        return hypotheses
 
     def build_generator(
         self, models: Any, args: Any, seq_gen_cls: Any = None, extra_gen_cls_kwargs: Any = None, **kwargs: Any
