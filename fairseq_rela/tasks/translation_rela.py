@@ -1,6 +1,7 @@
 """fairseq's translation task, with the GNMT length penalty and without lost sentences."""
 
 import logging
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Optional
@@ -10,14 +11,17 @@ from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.data import data_utils
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
+from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from omegaconf import OmegaConf, open_dict
 from torch import Tensor
 
+from ..batches import TrainingBatches
 from ..criterions import has_variant_cross_attention
 from ..data.binarise import TASK_STATE, dictionary_checksum, identity, refuse_other_data
 from ..errors import InputError, one_line_in_fairseq
-from ..models.transformer_rela import TransformerRelaDecoder
+from ..models.transformer_rela import TransformerRelaDecoder, TransformerRelaModel, record_built
 from ..readers import AlignedScorer, hard_alignment, soft_alignment
 
 logger = logging.getLogger(__name__)
@@ -58,6 +62,23 @@ class GNMTSequenceGeneratorWithAlignment(SequenceGeneratorWithAlignment, GNMTSeq
 
 # losses that take the output of a model and nothing else
 READ_NO_WEIGHTS = (CrossEntropyCriterion, LabelSmoothedCrossEntropyCriterion)
+
+
+def _without_words(tokens: Tensor, pad: int, eos: int) -> Tensor:
+    """(B, L) tokens to (B,), True where a row has nothing but padding and ends of sentences."""
+    return (tokens.eq(pad) | tokens.eq(eos)).all(dim=1)
+
+
+def _emptied(hypothesis: Dict[str, Any], eos: int) -> Dict[str, Any]:
+    """The hypothesis that ends at once, with probability 1."""
+    return {
+        **hypothesis,
+        "tokens": hypothesis["tokens"].new_tensor([eos]),
+        "score": hypothesis["score"].new_zeros(()),
+        "positional_scores": hypothesis["positional_scores"].new_zeros(1),
+        "attention": hypothesis["attention"][..., :1],  # (S, T), of the first step
+        "alignment": hypothesis["alignment"][:0],
+    }
 
 
 @dataclass
@@ -102,10 +123,16 @@ class TranslationRelaTask(TranslationTask):
     * ``--print-alignment hard`` gives no link to a target word that attends to nothing, and ``soft`` prints rows
       that sum to one, or a row of zeros for such a word,
     * ``--replace-unk`` leaves such a word unknown,
+    * a blank sentence stays blank, where a model would make one up,
+    * an epoch that is resumed with other batches is noticed,
     * outside training every sentence is in a batch: some versions of fairseq drop the last one unless its size
       is a multiple of ``--required-batch-size-multiple``, 8 by default,
     * checkpoints say of what dictionaries they are, and are refused for data with others.
     """
+
+    def __init__(self, cfg: TranslationRelaConfig, src_dict: Any, tgt_dict: Any) -> None:
+        super().__init__(cfg, src_dict, tgt_dict)
+        self.data_identity = self._identity()  # of the data's dictionaries, which --merge-src-tgt-embed changes
 
     @classmethod
     def setup_task(cls, cfg: TranslationRelaConfig, **kwargs: Any) -> "TranslationRelaTask":
@@ -116,6 +143,23 @@ class TranslationRelaTask(TranslationTask):
         with one_line_in_fairseq():
             _require_data(cfg)
         return super().setup_task(cfg, **kwargs)
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """As fairseq's; the config that is saved is that of the model, which files of embeddings only start.
+
+        Raises:
+            InputError: embeddings are to be merged, and the data were binarised with two dictionaries.
+        """
+        if getattr(cfg, "merge_src_tgt_embed", False) and getattr(self.cfg, "dataset_impl", None) != "raw":
+            with one_line_in_fairseq():
+                self._refuse_two_dictionaries()
+        if from_checkpoint:
+            with open_dict(cfg) if OmegaConf.is_config(cfg) else nullcontext():
+                cfg.encoder_embed_path = cfg.decoder_embed_path = None
+        model = super().build_model(cfg, from_checkpoint)
+        if isinstance(model, TransformerRelaModel):
+            record_built(model, cfg)  # fairseq hands a copy of the config on where the architecture is the model's own
+        return model
 
     def load_dataset(self, split: str, *args: Any, **kwargs: Any) -> None:
         try:
@@ -142,7 +186,7 @@ class TranslationRelaTask(TranslationTask):
                 )
 
     def state_dict(self) -> Dict[str, Any]:
-        return {**super().state_dict(), TASK_STATE: self._identity()}
+        return {**super().state_dict(), TASK_STATE: self.data_identity}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """
@@ -151,8 +195,15 @@ class TranslationRelaTask(TranslationTask):
         """
         state = dict(state_dict)
         with one_line_in_fairseq():
-            refuse_other_data(state.pop(TASK_STATE, None), self._identity(), "the checkpoint", self.cfg.data)
+            refuse_other_data(state.pop(TASK_STATE, None), self.data_identity, "the checkpoint", self.cfg.data)
         super().load_state_dict(state)
+
+    def _refuse_two_dictionaries(self) -> None:
+        if self.source_dictionary.symbols != self.target_dictionary.symbols:
+            raise InputError(
+                "--merge-src-tgt-embed gives target words other numbers than the binarised data have; binarise with "
+                "one dictionary (fairseq-preprocess --joined-dictionary), and give --share-all-embeddings"
+            )
 
     def _identity(self) -> Dict[str, str]:
         checksums = [
@@ -171,6 +222,7 @@ class TranslationRelaTask(TranslationTask):
         epoch, before = kwargs.pop("epoch", 1), self.dataset_to_epoch_iter.get(dataset)
         iterator = super().get_batch_iterator(dataset, *args, epoch=1, **kwargs)
         if iterator is not before:
+            iterator = TrainingBatches.of(iterator, kwargs)
             iterator.epoch = max(epoch, 1)
             dataset.set_epoch(iterator.epoch)
         return iterator
@@ -184,6 +236,28 @@ class TranslationRelaTask(TranslationTask):
             return super().train_step(sample, model, criterion, *args, **kwargs)
         finally:
             decoder.gives_weights = before
+
+    def inference_step(
+        self,
+        generator: Any,
+        models: Any,
+        sample: Dict[str, Any],
+        prefix_tokens: Optional[Tensor] = None,
+        constraints: Optional[Tensor] = None,
+    ) -> List[List[Dict[str, Any]]]:
+        """As fairseq's, but a blank sentence stays blank: a model makes a sentence up for it."""
+        hypotheses = super().inference_step(generator, models, sample, prefix_tokens, constraints)
+        if isinstance(generator, SequenceScorer):  # which scores the reference
+            return hypotheses
+        pad, eos = self.source_dictionary.pad(), self.source_dictionary.eos()
+        blank = _without_words(sample["net_input"]["src_tokens"], pad, eos)
+        if prefix_tokens is not None:
+            blank &= _without_words(prefix_tokens, pad, eos).to(blank.device)
+        if constraints is not None:
+            blank &= constraints[:, 0].eq(0).to(blank.device)  # how many there are
+        for row in blank.nonzero(as_tuple=True)[0].tolist():
+            hypotheses[row] = [_emptied(hypothesis, eos) for hypothesis in hypotheses[row]]
+        return hypotheses
 
     def build_generator(
         self, models: Any, args: Any, seq_gen_cls: Any = None, extra_gen_cls_kwargs: Any = None, **kwargs: Any
