@@ -43,6 +43,7 @@ setup(
     extras_require={
         "chinese": ["jieba"],
         "plots": ["matplotlib>=3.7"],
+        "silver": ["eflomal"],
         "slurm": ["hydra-submitit-launcher"],
         "gpu": ["triton>=3"],
         "test": ["hypothesis", "pytest", "pytest-xdist", "ruff"],

@@ -146,6 +146,12 @@ def _add_prepare(verbs) -> None:
     )
     parser.add_argument("--truecase", action="store_true", default=None, help="learn and apply Moses' truecasing")
     parser.add_argument("--remove-diacritics", action="store_true", default=None, help="of Romanian")
+    parser.add_argument(
+        "--normalise-width",
+        action="store_true",
+        default=None,
+        help="full-width Latin letters and digits, as in Chinese, become those of ASCII (default: they stay)",
+    )
     parser.add_argument("--max-tokens", type=int, help="drop training pairs longer than this (default: 250)")
     parser.add_argument("--max-ratio", type=float, help="and those more unequal in length than this (default: 9)")
     parser.add_argument("--max-pieces", type=int, help="and those longer than this after BPE (default: 1023)")
@@ -162,7 +168,7 @@ def _add_prepare(verbs) -> None:
 
 _SETTINGS = (
     *("tokeniser", "tokenised", "truecase", "remove_diacritics", "max_tokens", "max_ratio", "max_pieces"),
-    *("remove_duplicates", "merges", "vocabulary_threshold"),
+    *("remove_duplicates", "merges", "vocabulary_threshold", "normalise_width"),
 )
 
 
@@ -271,7 +277,12 @@ def _translate(options: argparse.Namespace) -> None:
 
 def _add_score(verbs) -> None:
     parser = _verb(verbs, "score", _score, "sacreBLEU of a translation against the raw reference")
-    parser.add_argument("--hypotheses", type=Path, required=True, help="OUTPUT.bpe or OUTPUT.tok of `rela translate`")
+    parser.add_argument(
+        "--hypotheses",
+        type=Path,
+        required=True,
+        help="OUTPUT.bpe or OUTPUT.tok of `rela translate`, or the H- or D- lines of fairseq-generate",
+    )
     parser.add_argument("--reference", type=Path, required=True, help="raw reference text, plain or .gz")
     parser.add_argument("-t", "--target-lang", required=True, help="target language code")
     parser.add_argument("--tokeniser", default="moses", help="of the data: moses or none")
@@ -282,16 +293,19 @@ def _add_score(verbs) -> None:
 
 def _score(options: argparse.Namespace) -> None:
     from .data.lines import read_lines, refuse_overwriting, write_json
-    from .evaluation import score
+    from .data.outputs import in_order
+    from .evaluation import score, suspect_order
     from .pipeline import describe_score
 
     tokenised = options.tokenised_reference
     if options.output:
         refuse_overwriting(filter(None, (options.hypotheses, options.reference, tokenised)), [options.output])
     with _holding(options.output):
+        hypotheses = in_order(list(read_lines(options.hypotheses)), options.hypotheses)
+        references = list(read_lines(options.reference))
         scores = score(
-            list(read_lines(options.hypotheses)),
-            list(read_lines(options.reference)),
+            hypotheses,
+            references,
             options.target_lang,
             options.tokeniser,
             list(read_lines(tokenised)) if tokenised else None,
@@ -300,6 +314,12 @@ def _score(options: argparse.Namespace) -> None:
         if options.output:
             write_json(options.output, scores)
     print(describe_score(scores))
+    if suspect_order(hypotheses, references):
+        print(
+            f"warning: lines of {options.hypotheses} are not as long as those of the reference; are they in its order? "
+            "fairseq-generate prints by length: give its H- lines with their numbers, which are sorted here",
+            file=sys.stderr,
+        )
 
 
 def _add_attention(verbs) -> None:
@@ -373,7 +393,7 @@ def _analyze(options: argparse.Namespace) -> None:
 def _add_aer(verbs) -> None:
     parser = _verb(verbs, "aer", _aer, "alignment error rate of a word alignment against a gold one")
     parser.add_argument("gold", type=Path, help="links i-j (sure) and ipj (possible), a line a sentence pair")
-    parser.add_argument("hypothesis", type=Path, help="links i-j")
+    parser.add_argument("hypothesis", type=Path, help="links i-j, or A- lines of fairseq-generate")
     parser.add_argument(
         "--gold-base",
         choices=("auto", "0", "1"),
@@ -391,6 +411,7 @@ def _add_aer(verbs) -> None:
 def _aer(options: argparse.Namespace) -> None:
     from .analysis.aer import count, fits_better, guess_base, read_links
     from .data.lines import read_lines
+    from .data.outputs import in_order
 
     lengths = None
     if options.sentences is not None:
@@ -406,7 +427,7 @@ def _aer(options: argparse.Namespace) -> None:
         (options.gold, options.gold_base, options.gold_swapped),
         (options.hypothesis, options.gold_base if same else options.hypothesis_base, options.hypothesis_swapped),
     ):
-        lines = list(read_lines(path))
+        lines = in_order(list(read_lines(path)), path, "A")
         first = guess_base(lines) if base == "auto" else int(base)
         if base == "auto":
             print(f"{path}: its words count from {first}", file=sys.stderr)
@@ -446,11 +467,14 @@ def _rank(options: argparse.Namespace) -> None:
     if options.damage:
         from .analysis.damage import describe, evaluate
         from .analysis.rank import refuse_swapped
+        from .data.outputs import refuse_not_text
         from .data.prepare import load_record, settings_of
 
         if options.keep_best or options.max_null_rate is not None:
             raise InputError("--damage measures, it keeps nothing: leave --keep-best and --max-null-rate out")
         refuse_swapped(options.source, options.target, settings_of(load_record(options.data)))
+        for path in (options.source, options.target):
+            refuse_not_text(path)
         with _holding(options.output):
             result = evaluate(*texts, seed=options.seed, device=options.device, max_tokens=options.max_tokens)
         print(describe(result))

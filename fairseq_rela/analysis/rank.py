@@ -33,6 +33,7 @@ from ..data.lines import (
     write_json,
     write_whole,
 )
+from ..data.outputs import refuse_not_text
 from ..data.prepare import (
     TRUECASE_MODEL,
     Settings,
@@ -323,6 +324,8 @@ def rank(
     scorer = load_scorer(checkpoint, data, device, max_tokens)
     settings = scorer.encode.settings
     refuse_swapped(source, target, settings)
+    for path in (source, target):
+        refuse_not_text(path)
     kept_files = tuple(output.with_name(f"{output.name}.{lang}") for lang in settings.languages)
     refuse_overwriting((checkpoint, source, target), (output, _partial(output), _record(output), *kept_files))
     if not scorer.has_nulls:
@@ -342,7 +345,7 @@ def rank(
             "inputs": {
                 "checkpoint": sha256(checkpoint),
                 "data_folder": {name: sha256(data / name) for name in text_files(data)},
-                "settings": dict(vars(settings)),
+                "settings": settings.record(),
                 "source_text": checksums[0],
                 "target_text": checksums[1],
             },
