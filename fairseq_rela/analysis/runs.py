@@ -14,6 +14,7 @@ from ..variants import SITES
 from .paper import TASK_NAMES, Ablation, find_row
 
 FORMAT = 1
+LEVELS = ("pieces", "words")
 FILES = ("score", "train", "translate", "attention", "analysis", "examples", "rank", "benchmark")
 _WITH_FORMAT = ("analysis", "examples", "rank")
 _MADE_BY = {
@@ -125,6 +126,12 @@ class Group(NamedTuple):
         """For the names of files."""
         text = "-".join(part for part in (self.task or "-".join(self.languages), self.subset) if part) or "runs"
         return "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in text)
+
+
+def levels_of(analysis: Dict[str, Any]) -> Dict[str, Dict[str, Any]]:
+    """Return level to its ``sites`` and ``shuffled`` in analysis.json; a file that names no level is of pieces."""
+    levels = {analysis.get("level", "pieces"): analysis}
+    return {**levels, "words": analysis["words"]} if "words" in analysis else levels
 
 
 def load_runs(folders: Sequence[Path]) -> List[Run]:
