@@ -1,5 +1,6 @@
 """The whole analysis of models that were not trained, against sentences looked at one by one."""
 
+import argparse
 import json
 import math
 import shutil
@@ -13,6 +14,7 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import build_model
 
+from fairseq_rela import pipeline
 from fairseq_rela.analysis import analyze as analysis
 from fairseq_rela.analysis.aer import count, read_links
 from fairseq_rela.analysis.capture import derangement, read_sentences, recorded_weights
@@ -511,6 +513,23 @@ def test_a_model_that_diverged(analyze, task):
         attention_modules(model)["cross"]["decoder.layers.1.encoder_attn"].q_proj.bias.fill_(torch.nan)
     with pytest.raises(InputError, match=r"decoder\.layers\.1\.encoder_attn are not finite.*diverged"):
         analyze(model)
+
+
+def test_an_analysis_of_an_earlier_version_is_made_again(data, tmp_path, monkeypatch):
+    """It has no level of words and another variance; one that is of the same inputs and complete is kept."""
+    (tmp_path / "average.pt").write_bytes(b"stands for the model")
+    (tmp_path / "examples.json").write_text("{}")
+    made_of = {"sha256": sha256(tmp_path / "average.pt"), "data": analysis.data_checksums(data, "test"), "gold": None}
+    spec = argparse.Namespace(gold=None)
+    experiment = argparse.Namespace(run=tmp_path, data=data, spec=spec, raw=None, folder=tmp_path)
+    made = []
+    monkeypatch.setattr(analysis, "analyze", lambda *arguments, **options: made.append(arguments) or {})
+    monkeypatch.setattr(analysis, "write", lambda *arguments: None)
+    monkeypatch.setattr(analysis, "describe", lambda result: "")
+    for done, times in ((made_of, 1), ({**made_of, "words": {}}, 1), ({**made_of, "words": {}, "sha256": "0"}, 2)):
+        (tmp_path / "analysis.json").write_text(json.dumps(done))
+        pipeline._analyze(experiment)
+        assert len(made) == times
 
 
 def test_data_that_has_changed(data, tmp_path):
