@@ -367,7 +367,10 @@ def test_words_are_held_against_the_paper(tmp_path):
 def test_levels_that_differ_are_named(tmp_path):
     alone = {**with_words("rela_g"), "level": "words"}
     del alone["words"]
-    runs = [make_run(tmp_path / "a", "rela_g", analysis=alone), make_run(tmp_path / "b", "softmax")]
+    runs = [
+        make_run(tmp_path / "a", "rela_g", analysis=alone, examples=None),
+        make_run(tmp_path / "b", "softmax", examples=None),
+    ]
     report.write_report(runs, tmp_path / "report.html")
     text = " ".join("".join(parse(tmp_path / "report.html").text).split())
     assert "Measured at levels that differ: rela_g of words, softmax of pieces." in text
