@@ -362,6 +362,17 @@ def _add_analyze(verbs) -> None:
     parser.add_argument("--source-tags", type=Path, help="the same for source words")
     parser.add_argument("--examples", type=int, default=6, help="sentences of which to keep all weights")
     parser.add_argument("--seed", type=int, default=1, help="of the shuffled targets")
+    parser.add_argument(
+        "--level",
+        choices=("words", "pieces"),
+        help="of sparsity, null rates and head diversity; both where left out; the paper's is words",
+    )
+    parser.add_argument(
+        "--layer-attention",
+        choices=("raw", "normalised"),
+        default="raw",
+        help="mean over heads that is aligned: of the weights as they are, or of heads whose rows sum to 1",
+    )
 
 
 def _analyze(options: argparse.Namespace) -> None:
@@ -385,6 +396,8 @@ def _analyze(options: argparse.Namespace) -> None:
             source_tags=options.source_tags,
             seed=options.seed,
             examples=options.examples,
+            level=options.level,
+            layer_attention=options.layer_attention,
         )
         write(analysis, options.output)
     print(describe(analysis))
