@@ -429,13 +429,29 @@ def _add_rank(verbs) -> None:
     parser.add_argument("--output", type=Path, required=True, help="scores to write, as TSV; kept pairs beside it")
     parser.add_argument("--keep-best", type=_positive, metavar="N", help="write the N best pairs as well")
     parser.add_argument("--max-null-rate", type=float, metavar="X", help="write the pairs up to this null rate as well")
+    parser.add_argument(
+        "--by",
+        choices=("log_probability", "null_rate", "both"),
+        default="log_probability",
+        help="what is best: a high log-probability a piece, a low null rate, or the mean of both ranks",
+    )
+    parser.add_argument("--keep-worst", type=_positive, metavar="N", help="write the N worst pairs as well")
+    parser.add_argument("--sample", type=_positive, metavar="N", help="write N pairs drawn at random as well")
     parser.add_argument("--workers", type=_positive, help="processes (default: all cores)")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
     parser.add_argument("--max-tokens", type=_positive, default=4096, help="padded pieces in a batch")
     parser.add_argument(
         "--damage", action="store_true", help="instead: damage a third of the pairs in known ways; how well each shows"
     )
-    parser.add_argument("--seed", type=int, default=1, help="of the damage")
+    parser.add_argument(
+        "--more-checkpoints",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="CHECKPOINT",
+        help="with --damage: models of other seeds, for means and paired differences",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the damage, and of --sample")
 
 
 def _rank(options: argparse.Namespace) -> None:
@@ -444,17 +460,28 @@ def _rank(options: argparse.Namespace) -> None:
     load_plugin()
     texts = (options.checkpoint, options.data, options.source, options.target, options.output)
     if options.damage:
-        from .analysis.damage import describe, evaluate
+        from .analysis.damage import describe, evaluate_models
         from .analysis.rank import refuse_swapped
         from .data.prepare import load_record, settings_of
 
-        if options.keep_best or options.max_null_rate is not None:
-            raise InputError("--damage measures, it keeps nothing: leave --keep-best and --max-null-rate out")
+        kept = (options.keep_best, options.max_null_rate, options.keep_worst, options.sample)
+        if any(value is not None for value in kept):
+            raise InputError(
+                "--damage measures, it keeps nothing: leave --keep-best, --max-null-rate, --keep-worst and --sample out"
+            )
         refuse_swapped(options.source, options.target, settings_of(load_record(options.data)))
         with _holding(options.output):
-            result = evaluate(*texts, seed=options.seed, device=options.device, max_tokens=options.max_tokens)
+            result = evaluate_models(
+                [options.checkpoint, *options.more_checkpoints],
+                *texts[1:],
+                seed=options.seed,
+                device=options.device,
+                max_tokens=options.max_tokens,
+            )
         print(describe(result))
         return
+    if options.more_checkpoints:
+        raise InputError("--more-checkpoints: only --damage measures several models; rank by one")
     from .analysis.rank import rank
 
     rank(
@@ -464,6 +491,10 @@ def _rank(options: argparse.Namespace) -> None:
         workers=options.workers,
         device=options.device,
         max_tokens=options.max_tokens,
+        by=options.by,
+        keep_worst=options.keep_worst,
+        sample=options.sample,
+        seed=options.seed,
     )
 
 
