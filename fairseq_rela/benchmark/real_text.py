@@ -2,7 +2,7 @@
 
 from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Sequence
 
 import torch
 from fairseq import utils
@@ -109,9 +109,11 @@ def train(
 def _batches(task: Any, max_tokens: int, device: torch.device) -> Iterator[Any]:
     """Batches of one epoch after the other, shuffled as fairseq does with seed 1."""
     task.load_dataset("train")
-    longest = min(max_tokens, 1024)
+    dataset, longest = task.dataset("train"), min(max_tokens, 1024)
+    if not ((dataset.src_sizes <= longest) & (dataset.tgt_sizes <= longest)).any():
+        raise InputError(f"{task.cfg.data}: no training pair has at most {longest} pieces; give more --max-tokens")
     iterator = task.get_batch_iterator(
-        task.dataset("train"),
+        dataset,
         max_tokens=max_tokens,
         max_positions=(longest, longest),
         ignore_invalid_inputs=True,
@@ -119,10 +121,7 @@ def _batches(task: Any, max_tokens: int, device: torch.device) -> Iterator[Any]:
         seed=1,
     )
     while True:
-        samples: List[Any] = iterator.next_epoch_itr(shuffle=True)
-        if not len(samples):
-            raise InputError(f"{task.cfg.data}: no training pair has at most {longest} pieces; give more --max-tokens")
-        for sample in samples:
+        for sample in iterator.next_epoch_itr(shuffle=True):
             yield utils.apply_to_sample(lambda tensor: tensor.to(device), sample)
 
 

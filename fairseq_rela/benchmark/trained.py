@@ -65,7 +65,16 @@ def load_task(data: Path, gnmt_lenpen: Optional[float] = None) -> TranslationRel
     """
     source, target = settings_of(load_record(data)).languages
     return TranslationRelaTask.setup_task(
-        TranslationRelaConfig(data=str(data), source_lang=source, target_lang=target, gnmt_lenpen=gnmt_lenpen)
+        TranslationRelaConfig(
+            data=str(data),
+            source_lang=source,
+            target_lang=target,
+            gnmt_lenpen=gnmt_lenpen,
+            # what Hydra would fill in
+            train_subset="train",
+            dataset_impl=None,
+            required_seq_len_multiple=1,
+        )
     )
 
 
@@ -84,7 +93,7 @@ def load(request: Request, device: torch.device, dtype: str) -> List[Trained]:
     for checkpoint in request.checkpoints:
         model, _ = load_transformer(checkpoint, request.data)
         model.make_generation_fast_(need_attn=False)  # as fairseq-generate does
-        model = model.to(device, getattr(torch, dtype)).eval()
+        model = model.to(device, getattr(torch, dtype))
         found.append(Trained(_attention_label(model), "", checkpoint, model))
     if all(one.label != BASELINE for one in found):
         there = ", ".join(f"{one.checkpoint} ({one.label})" for one in found)
