@@ -14,7 +14,7 @@ from test_speed import benchmark
 
 pytest.importorskip("matplotlib")
 
-from fairseq_rela.analysis import paper, report
+from fairseq_rela.analysis import markup, paper, report
 from fairseq_rela.analysis.runs import group_runs, load_runs
 from fairseq_rela.errors import InputError
 
@@ -263,6 +263,26 @@ def test_whether_alignments_are_better_than_softmax_s_is_said(tmp_path):
     )
     report.write_report(runs[1:], tmp_path / "one.html")
     assert "against softmax, measured" not in (tmp_path / "one.html").read_text()
+
+
+def test_selections_of_a_ranking_are_shown(tmp_path):
+    runs = [make_run(tmp_path / "rela_g", "rela_g", analysis=None, examples=None, rank=None)]
+    means = {"null_rate": 0.125, "log_probability": -1.25, "source_pieces": 9.0, "target_pieces": 10.5}
+    pairs = [{"line": 41, "null_rate": 0.5, "log_probability": -7.25, "source": s, "target": "t"} for s in HOSTILE]
+    record = {
+        **{"format": 1, "label": "rela_g", "by": "log_probability", "pairs": 1234567},
+        "selections": {"all": {"pairs": 1234000, **means}, "worst": {"pairs": 10000, **means, "examples": pairs}},
+    }
+    (tmp_path / "ranked.tsv.selections.json").write_text(json.dumps(record))
+    page = tmp_path / "report.html"
+    report.write_report(runs, page, rankings=[tmp_path / "ranked.tsv"])
+    shown = page.read_text()
+    for part in ("Selections of ranked.tsv", "1,234,000", "10,000", "0.1250", "ranked by log probability", ">42<"):
+        assert part in shown
+    assert "<script>alert" not in shown and all(markup.text(word) in shown for word in HOSTILE)
+    with pytest.raises(InputError, match="no such file"):
+        report.write_report(runs, page, rankings=[tmp_path / "other.tsv"])
+    assert page.read_text() == shown
 
 
 def test_speeds_of_a_benchmark(tmp_path):

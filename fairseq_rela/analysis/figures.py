@@ -64,13 +64,15 @@ def speed_figure(speeds: speed.Speeds) -> Optional[Figure]:
     """Figure 2, of a benchmark."""
     if not speeds.decoding:
         return None
-    names = {name for one in speeds.decoding for name in one.speeds}
-    styles = plots.choose_styles([(paper.NAMES[name], name) for name in paper.COMPARED if name in names])
+    models = speeds.models or {name: name for name in paper.COMPARED}
+    there = {name for one in speeds.decoding for name in one.speeds}
+    names = {name: paper.NAMES.get(name, name) for name in models if name in there}
+    styles = plots.choose_styles([(label, models[name]) for name, label in names.items()])
     panels = [
         plots.Panel(
             "one sentence at a time" if one.batch == 1 else f"{one.batch} sentences at a time",
             "speed over softmax",
-            [plots.Line(paper.NAMES[name], values) for name, values in one.speeds.items()],
+            [plots.Line(names[name], values) for name, values in one.speeds.items()],
         )
         for one in speeds.decoding
     ]
@@ -79,8 +81,7 @@ def speed_figure(speeds: speed.Speeds) -> Optional[Figure]:
         "figure-2-decoding",
         "Figure 2",
         "Decoding speed-up by source length",
-        f"More is faster, softmax is 1. Beam search of models with fresh weights, all of which write as many pieces as "
-        f"the source has; medians. {speeds.device}; {speeds.command}.",
+        f"More is faster, softmax is 1. {speeds.about_decoding} {speeds.device}; {speeds.command}.",
         speed.rows(speeds.decoding),
         lambda: plots.draw_layer_lines([panels], styles, places=lengths, axis_name="source length (pieces)"),
     )

@@ -20,7 +20,7 @@ from ..data.folders import only_process, work_folder
 from ..data.lines import read_json, write_json, write_whole
 from ..errors import InputError
 from ..variants import SITES
-from . import figures, paper, plots, speed
+from . import figures, paper, plots, selections, speed
 from .markup import Content, Html, element, embedded_json, text
 from .runs import Example, Group, Run, group_runs, load_runs
 from .seeds import by_settings, count_of, mean, mean_and_deviation, name_of
@@ -44,7 +44,9 @@ class Drawn(NamedTuple):
     files: Dict[str, bytes]
 
 
-def write_report(runs: Sequence[Path], output: Path, benchmark: Optional[Path] = None) -> None:
+def write_report(
+    runs: Sequence[Path], output: Path, benchmark: Optional[Path] = None, rankings: Sequence[Path] = ()
+) -> None:
     """Write the page ``OUTPUT`` and, beside it, the folder ``STEM_figures``, where STEM is OUTPUT without its ending.
 
     The page takes at most 8 MiB for weights of sentences, and about 0.5 MB for each run besides. A page and folder
@@ -54,6 +56,7 @@ def write_report(runs: Sequence[Path], output: Path, benchmark: Optional[Path] =
         runs: folders with what ``rela reproduce``, ``analyze`` and ``rank`` write; each may hold a part of it.
         output: HTML file to write.
         benchmark: a ``benchmark.json`` of ``rela bench``, for Figure 2 and the speeds of Table 2.
+        rankings: outputs of ``rela rank`` with selections, whose means and examples are shown.
 
     Raises:
         InputError: no such run, a file in one that cannot be used, runs of one task on different data, or an output
@@ -64,10 +67,11 @@ def write_report(runs: Sequence[Path], output: Path, benchmark: Optional[Path] =
     folder = output.with_name(f"{output.stem}_figures")
     groups = group_runs(load_runs(runs))
     speeds = speed.load_speeds(benchmark) if benchmark is not None else None
+    selected = [(path, selections.load_selections(path)) for path in rankings]
     _refuse_foreign_folder(folder)
     styles = [plots.choose_styles([(run.label, run.attention) for run in group.runs]) for group in groups]
     drawn = list(_draw(groups, styles, speeds))
-    page = _page(groups, styles, drawn, folder.name, speeds)
+    page = _page(groups, styles, drawn, folder.name, speeds, selected)
     with only_process(output), _replaced(folder):
         with work_folder(folder) as work:
             for one in drawn:
@@ -139,6 +143,7 @@ def _page(
     drawn: Sequence[Drawn],
     folder: str,
     speeds: Optional[speed.Speeds],
+    selected: Sequence[Tuple[Path, Dict[str, Any]]] = (),
 ) -> str:
     style = Html(_asset("report.css"))
     script = Html(_asset("report.js"))
@@ -150,7 +155,7 @@ def _page(
         ("tables", "The paper’s tables", _tables(groups, speeds)),
         ("figures", "The paper’s figures", _figures(groups, drawn, folder)),
         ("maps", "Heat maps", _of_kind(groups, drawn, folder, "Figures 7", "No run has examples.json.")),
-        ("ranking", "Ranking a corpus", _ranking(groups, drawn, folder)),
+        ("ranking", "Ranking a corpus", Html(_ranking(groups, drawn, folder) + _selected(selected))),
         ("wake", "Which words wake a head", _wake(groups)),
         ("view", "One sentence", _views(examples, left_out)),
         ("notes", "How to read this", _notes()),
@@ -518,6 +523,7 @@ def _table_2(groups: Sequence[Group], speeds: Optional[speed.Speeds]) -> Html:
     ]
     if measured:
         notes.append(f"Measured speeds: {speeds.device}; {speeds.command}. Models and lengths are in its file.")
+        notes.append(" ".join(filter(None, (speeds.about_training, speeds.about_decoding if speeds.decoding else ""))))
     else:
         notes.append("Speeds are not measured yet; see what is missing.")
     return _table("Table 2: parameters and speed", [head], rows, notes)
@@ -776,6 +782,44 @@ def _ranking(groups: Sequence[Group], drawn: Sequence[Drawn], folder: str) -> Ht
         missing = element("p", "Not measured yet; see ", element("a", "what is missing", href="#missing"), ".")
         return Html(published + missing)
     return Html(published + "".join(_figure(one, folder, _group_title(groups, one)) for one in found))
+
+
+def _selected(selected: Sequence[Tuple[Path, Dict[str, Any]]]) -> Html:
+    """The best and worst pairs of ranked corpora and random samples: means, and some pairs to read."""
+    parts = []
+    for path, record in selected:
+        head = [_head(""), *(_head(name, "n") for name in ("pairs", "null rate", "log-probability"))]
+        head += [_head(f"{side} pieces", "n") for side in ("source", "target")]
+        rows = []
+        for name, one in record["selections"].items():
+            cells = [f"{one['pairs']:,}", _number(one["null_rate"], 4), _number(one["log_probability"], 3)]
+            cells += [_number(one[f"{side}_pieces"], 1) for side in ("source", "target")]
+            rows.append([_row_head(name), *map(_cell, cells)])
+        notes = [
+            f"{record.get('label', '')}; {record['pairs']:,} pairs, ranked by {record['by'].replace('_', ' ')}; means. "
+            "The sample is drawn from all pairs with a score."
+        ]
+        parts.append(_table(["Selections of ", path.name], [head], rows, notes))
+        for name, one in record["selections"].items():
+            if one.get("examples"):
+                parts.append(_example_pairs(name, one["examples"]))
+    return Html("".join(parts))
+
+
+def _example_pairs(name: str, examples: Sequence[Dict[str, Any]]) -> Html:
+    head = [_head(title, "n") for title in ("line", "null rate", "log-probability")]
+    head += [_head(title) for title in ("source", "target")]
+    rows = [
+        [
+            _cell(f"{one['line'] + 1:,}"),
+            _cell(_number(one["null_rate"], 3)),
+            _cell(_number(one["log_probability"], 2)),
+            *(_cell(one[side], "") for side in ("source", "target")),
+        ]
+        for one in examples
+    ]
+    title = f"{len(examples)} pairs of the selection “{name}”, drawn at random"
+    return element("details", element("summary", title), _table(title, [head], rows))
 
 
 # -------------------------------------------------------------------------------------------------------------- wake
