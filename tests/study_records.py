@@ -122,7 +122,8 @@ def t_interval(values):
     mean = float(numpy.mean(values))
     if len(values) < 2:
         return mean, None, None
-    low, high = stats.t.interval(0.95, len(values) - 1, loc=mean, scale=stats.sem(values))
+    error = stats.sem(values)
+    low, high = stats.t.interval(0.95, len(values) - 1, loc=mean, scale=error) if error else (mean, mean)
     return mean, float(numpy.std(values, ddof=1)), [float(low), float(high)]
 
 

@@ -215,7 +215,7 @@ def _draw_errors(axis: "Axes", line: Line, style: Style) -> None:
     if bars:
         places, values, errors = zip(*bars)
         axis.errorbar(
-            places, values, errors, fmt="none", ecolor=style.colour, elinewidth=1, capsize=2.5, clip_on=False, zorder=3
+            places, values, errors, fmt="none", ecolor=style.colour, elinewidth=1, capsize=2.5, clip_on=False, zorder=2
         )
 
 
@@ -466,14 +466,14 @@ def _spread_limits(spreads: Sequence[Spread]) -> Tuple[float, float]:
     values += [value for spread in spreads for value in (spread.mean, spread.reference) if value is not None]
     if not values:
         return 0.0, 1.0
-    spread_out = max(values) - min(values) or 1.0
     low, high = min(values), max(values)
-    reach = spread_out / 2  # an interval may go beyond the values by half of their spread
+    reach = (high - low or 1.0) / 2  # an interval may go beyond the values by half of their spread
     for spread in spreads:
         if spread.interval is not None:
             low = min(low, max(spread.interval[0], min(values) - reach))
             high = max(high, min(spread.interval[1], max(values) + reach))
-    return low - 0.06 * (high - low), high + 0.06 * (high - low)
+    margin = 0.06 * (high - low or 1.0)
+    return low - margin, high + margin
 
 
 def render(figure: "Figure", kind: str) -> bytes:

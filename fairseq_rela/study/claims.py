@@ -164,8 +164,8 @@ def _norm_needed(study: Dict[str, Any]) -> List[Claim]:
         verdict = AGREES if failed else DIFFERS
     lost = sum(run["state"] == "diverged" for run in failed)
     sentence = (
-        f"{len(failed)} of {len(known)} runs failed ({lost} diverged, {len(failed) - lost} ended below half of softmax's "
-        "BLEU with the same seed). Here the claim agrees where all of at least two runs failed, and does not "
+        f"{len(failed)} of {len(known)} runs failed ({lost} diverged, {len(failed) - lost} ended below half of "
+        "softmax's BLEU with the same seed). Here the claim agrees where all of at least two runs failed, and does not "
         "where none did."
     )
     summary = mean(row, "bleu")

@@ -22,6 +22,7 @@ class Layers(NamedTuple):
     """A number of every layer of a site of a row, by seed."""
 
     row: Dict[str, Any]
+    name: str
     site: str
     targets: str
     by_layer: List[Dict[int, float]]
@@ -37,13 +38,14 @@ class Layers(NamedTuple):
     def line(self, scale: float = 1.0) -> plots.Line:
         means = [None if value is None else scale * value for value in self.means]
         errors = [None if value is None else scale * value for value in self.errors]
-        return plots.Line(self.row["label"], means, self.targets == "shuffled", errors)
+        return plots.Line(self.name, means, self.targets == "shuffled", errors)
 
 
 def all_figures(study: Dict[str, Any]) -> List[Figure]:
     """Return the figures whose numbers the study has."""
-    styles = plots.choose_styles([(row["label"], row["attention"]) for row in in_order(study)])
-    made = (_bleu(study, styles), _sparsity(study, styles), _diversity(study, styles), _null_rates(study, styles))
+    names = text.figure_names(study["rows"])
+    styles = plots.choose_styles([(names[row["label"]], row["attention"]) for row in in_order(study)])
+    made = (_bleu(study), _sparsity(study, styles), _diversity(study, styles), _null_rates(study, styles))
     return [figure for figure in made if figure is not None]
 
 
@@ -52,6 +54,7 @@ def _layers(
 ) -> List[Layers]:
     """Return a number of every layer, by row and site, the rows of Table 1 first."""
     found = []
+    names = text.figure_names(study["rows"])
     blocks = shuffled if targets == "shuffled" else sites
     for row in in_order(study):
         measured = {run["seed"]: blocks(run, level(study)) for run in finished(row)}
@@ -64,7 +67,7 @@ def _layers(
                     if number is not None:
                         by_layer[place][seed] = number
             if any(by_layer):
-                found.append(Layers(row, site, targets, by_layer))
+                found.append(Layers(row, names[row["label"]], site, targets, by_layer))
     return found
 
 
@@ -113,8 +116,7 @@ def _lines_figure(
     if not found:
         return None
     drawn = _drawn(study, found)
-    left_out = len(study["rows"]) > len({one.row["label"] for one in drawn})
-    others = " The other rows are in the files." if left_out else ""
+    others = " The other rows are in the files." if len(found) > len(drawn) else ""
     caption = f"{caption} Of {level(study)}. {_BARS}{others}"
     number = " ".join(name.split("-")[:2]).capitalize()
     return Figure(
@@ -176,21 +178,39 @@ def _null_rates(study: Dict[str, Any], styles: Dict[str, plots.Style]) -> Option
 # --------------------------------------------------------------------------------------------------------------- BLEU
 
 
-def _bleu(study: Dict[str, Any], styles: Dict[str, plots.Style]) -> Optional[Figure]:
-    rows = [row for row in in_order(study) if values(row, "bleu")]
+def _readable(study: Dict[str, Any]) -> Tuple[List[Dict[str, Any]], List[Dict[str, Any]]]:
+    """Return the rows with a score, and apart from them those so far below the best that all others would touch."""
+    scored = [(row, mean(row, "bleu").mean) for row in in_order(study) if values(row, "bleu")]
+    best = max((score for _, score in scored), default=0.0)
+    return [row for row, score in scored if score >= best / 2], [row for row, score in scored if score < best / 2]
+
+
+def _bleu(study: Dict[str, Any]) -> Optional[Figure]:
+    rows, failed = _readable(study)
     if not rows:
         return None
+    names = text.figure_names(study["rows"])
     caption = (
         "Left: sacreBLEU of each seed. Right: the difference to the baseline with the same seed, and the paper's on "
         "WMT14 En-De at base size. Horizontal lines are 95 % intervals by Student's t, which two seeds make very long; "
         "they end at the frame."
     )
+    if failed:
+        caption += (
+            " Too low for this scale: "
+            + ", ".join(f"{names[row['label']]} {text.mean_sd(mean(row, 'bleu'))}" for row in failed)
+            + "."
+        )
+    empty = [names[row["label"]] for row in in_order(study) if row not in (*rows, *failed)]
+    if empty:
+        caption += f" Without a finished run: {', '.join(empty)}."
+    styles = {names[row["label"]]: plots.choose_styles([("", row["attention"])])[""] for row in rows}
     return Figure(
         "bleu-by-row",
         "Table 1",
         "BLEU by row, with every seed",
         caption,
-        [entry for row in rows for entry in _bleu_rows(study, row)],
+        [entry for row in (*rows, *failed) for entry in _bleu_rows(study, row)],
         lambda: _draw_bleu(study, rows, styles),
     )
 
@@ -211,12 +231,12 @@ def _bleu_rows(study: Dict[str, Any], row: Dict[str, Any]) -> List[Dict[str, Any
 
 
 def _draw_bleu(study: Dict[str, Any], rows: List[Dict[str, Any]], styles: Dict[str, plots.Style]) -> "Drawing":
-    base = baseline(study)
+    base, names = baseline(study), text.figure_names(study["rows"])
 
     def spread(row: Dict[str, Any], key: str, summary: Optional[Summary], paper: Optional[float]) -> plots.Spread:
         points = [entry[key] for entry in _bleu_rows(study, row) if entry[key] is not None]
         found = (summary.mean, summary.interval) if summary else (None, None)
-        return plots.Spread(row["label"], points, *found, paper)
+        return plots.Spread(names[row["label"]], points, *found, paper)
 
     scores = [spread(row, "bleu", mean(row, "bleu"), None) for row in rows]
     against = [

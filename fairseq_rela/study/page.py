@@ -185,9 +185,9 @@ def _attention(study: Dict[str, Any], drawn: Sequence[report.Drawn]) -> Html:
     return Html(
         _figures(drawn, ("Figure 3", "Figure 6"))
         + _table(paper_tables.rates(study))
+        + ("".join(map(_table, errors)) or element("p", tables.NO_ALIGNMENT, class_="missing"))
         + _figures(drawn, ("Figure 5",))
         + _table(paper_tables.diversity(study))
-        + ("".join(map(_table, errors)) or element("p", tables.NO_ALIGNMENT, class_="missing"))
     )
 
 
@@ -198,7 +198,7 @@ def _runs(study: Dict[str, Any]) -> Html:
     head = [report._head("model"), report._head("settings"), *(_right(t) for t in ("seed", "BLEU", "updates", "time"))]
     rows = [
         [
-            report._row_head(f"{text.row_name(row)}"),
+            report._row_head(text.row_name(row)),
             report._cell(element("code", " ".join(row["overrides"])) if row["overrides"] else text.NONE, ""),
             *(report._cell(cell) for cell in cells),
         ]

@@ -81,18 +81,18 @@ def table_1(study: Dict[str, Any]) -> Table:
                 text.row_name(row),
                 text.runs_done(row),
                 text.mean_sd(summary) if summary else text.without_number(row),
-                _difference(study, row),
-                bootstrap(row),
                 "training failed" if failed else text.optional(paper_bleu(row), 1),
+                _difference(study, row),
                 text.optional(paper_difference(study, row), 1, sign=True),
+                bootstrap(row),
             ]
         )
     against = f"difference to {baseline_name(study)}"
-    head = ["row", "model", "seeds", "BLEU", against, "paired bootstrap", "paper", f"paper, {against}"]
+    head = ["row", "model", "seeds", "BLEU", "paper", against, "paper's difference", "bootstrap, p < 0.05"]
     notes = [
         "BLEU is sacreBLEU's, mean ± standard deviation over the seeds. The difference is paired over the same seeds, "
         "with its 95 % interval by Student's t; a row of one seed has none (n = 1). The paired bootstrap is "
-        "sacreBLEU's over the sentences of the test set, one for each seed. "
+        "sacreBLEU's over the sentences of the test set: in how many seeds a difference has p < 0.05. "
         f"The paper's columns are of {paper.TASK_NAMES[paper.TABLE_1_TASK]} at base size: another task, so compare "
         "the differences and not the scores.",
         *_signatures(study),
@@ -100,7 +100,7 @@ def table_1(study: Dict[str, Any]) -> Table:
         *_lost(study),
     ]
     return Table(
-        "Table 1: translation quality", [COUNT, NAME, COUNT, OURS, OURS, OURS, PAPER, PAPER], head, rows, notes
+        "Table 1: translation quality", [COUNT, NAME, COUNT, OURS, PAPER, OURS, PAPER, OURS], head, rows, notes
     )
 
 
@@ -117,14 +117,14 @@ def _difference(study: Dict[str, Any], row: Dict[str, Any]) -> str:
 
 
 def bootstrap(row: Dict[str, Any]) -> str:
-    """Return ``p < 0.05 in k of n seeds``, and in which direction."""
+    """Return in how many seeds p < 0.05, and in which direction: ``3 of 4, lower``."""
     found = list((row.get("bootstrap") or {}).values())
     if not found:
         return text.NONE
     clear = [one["difference"] for one in found if one["p"] < 0.05]
     lower, higher = sum(gain < 0 for gain in clear), sum(gain > 0 for gain in clear)
     way = f" ({lower} lower, {higher} higher)" if lower and higher else f", {'lower' if lower else 'higher'}"
-    return f"p < 0.05 in {len(clear)} of {len(found)} seed{'s' * (len(found) > 1)}{way if clear else ''}"
+    return f"{len(clear)} of {len(found)}{way if clear else ''}"
 
 
 def _signatures(study: Dict[str, Any]) -> List[str]:

@@ -16,7 +16,7 @@ def full(study: Dict[str, Any]) -> str:
     """Return what the study found, in Markdown: a summary, the claims with their rule, and every table."""
     parts = [summary(study), _claims(study)]
     parts += [_table(table) for table in paper_tables.all_tables(study)]
-    if not study.get("gold_kind"):
+    if not paper_tables.alignment_tables(study):
         parts.append(NO_ALIGNMENT)
     parts += [effort(study), f"`rela study {study['study']}` repeats it."]
     return "\n\n".join(parts)
@@ -67,7 +67,9 @@ def sentence(study: Dict[str, Any]) -> str:
     row, base = find_row(study, 7), baseline(study)
     found = difference(study, row, base, "bleu")
     if found is None:
-        return f"On {text.study_title(study)}, ReLA-g is not measured against the baseline yet; {verdicts}."
+        lost = row is not None and diverged(row) and not finished(row)
+        missing = "every run of ReLA-g so far diverged" if lost else "ReLA-g is not measured against the baseline yet"
+        return f"On {text.study_title(study)}, {missing}; {verdicts}."
     where = f"On {text.study_title(study)} ({study['sentences']:,} test sentences)"
     return f"{where}, {_standing(found, text.row_name(base))}; {verdicts}."
 

@@ -7,6 +7,7 @@ from ..variants import SITES
 from .values import Summary, diverged, finished
 
 NONE = "-"
+_NAME_LENGTH = 24  # of what a figure shows in full
 _MINUS = "\u2212"
 
 
@@ -69,12 +70,18 @@ def study_title(study: Dict[str, Any]) -> str:
 
 def row_name(row: Dict[str, Any]) -> str:
     """Return the paper's name of a row, else what it is and where."""
-    published = published_row(row)
-    if published is not None:
-        return paper.NAMES["softmax"] if published.attention == "softmax" else published.model
     name = paper.NAMES.get(row["attention"], row["attention"])
-    where = "" if len(row["sites"]) == len(SITES) else f" at {join(row['sites'])}"
-    return f"{name}{where} ({row['label']})"
+    where = "" if len(row["sites"]) == len(SITES) else f", {join(row['sites'])} only"
+    return f"{name}{where}" if published_row(row) else f"{name}{where} ({row['label']})"
+
+
+def figure_names(rows: Sequence[Dict[str, Any]]) -> Dict[str, str]:
+    """Return labels to names that fit a figure and differ: the label itself where a row's name does not."""
+    names = {row["label"]: row_name(row) for row in rows}
+    taken = list(names.values())
+    return {
+        label: name if len(name) <= _NAME_LENGTH and taken.count(name) == 1 else label for label, name in names.items()
+    }
 
 
 def published_row(row: Dict[str, Any]) -> Optional[paper.Ablation]:
