@@ -1,5 +1,7 @@
 """Study records with known numbers, whose means and differences are computed here by numpy and scipy."""
 
+import random
+
 import numpy
 from scipy import stats
 
@@ -26,7 +28,7 @@ ROWS = {  # label: attention, sites, row of Table 1
 
 def noise(seed, *names):
     """Return a number from -1 to 1 that depends on a seed and names only."""
-    return float(numpy.random.default_rng([seed, *map(ord, "".join(names))]).uniform(-1, 1))
+    return random.Random(f"{seed} {' '.join(names)}").uniform(-1, 1)
 
 
 def site_block(attention, seed, site, shift=0.0):
