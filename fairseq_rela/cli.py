@@ -70,7 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
     for add in (
         *(_add_reproduce, _add_download, _add_synthetic, _add_prepare),
         *(_add_train, _add_average, _add_translate, _add_score, _add_attention, _add_analyze, _add_rank, _add_aer),
-        *(_add_report, _add_bench),
+        *(_add_report, _add_bench, _add_study),
     ):
         add(verbs)
     return parser
@@ -518,6 +518,65 @@ def _reproduce(options: argparse.Namespace) -> None:
     reproduce(experiment, stages)
     if "attention" in stages and "score" in stages:
         print("\n" + table([experiment]))
+
+
+def _add_study(verbs) -> None:
+    parser = _verb(verbs, "study", _study, "train, measure and compare the rows of a study over several seeds")
+    parser.add_argument("name", help="a study of configs/study/")
+    parser.add_argument("--jobs", type=_positive, default=1, help="runs at a time, a thread each where more than one")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="LABEL", help="only the runs of this row; may be repeated"
+    )
+    parser.add_argument(
+        "--run", dest="index", type=int, metavar="INDEX", help="one run, as --list numbers them, and no collecting"
+    )
+    parser.add_argument("--list", action="store_true", help="show the runs and their state, and do nothing")
+    parser.add_argument("--collect", action="store_true", help="train nothing; tables and figures of what is done")
+    parser.add_argument("--output", type=Path, default=Path("studies"), help="where the folder NAME is made")
+    parser.add_argument("--raw", type=Path, help="a folder with the raw corpus, for tasks that are not downloaded")
+    parser.add_argument("--workers", type=_positive, help="processes for the text (default: all cores)")
+    _root_option(parser)
+    _override_option(parser)
+
+
+def _study(options: argparse.Namespace) -> None:
+    from .study import queue
+    from .study.collect import collect
+    from .study.runs import Places, finished, perform
+    from .study.spec import load_study
+
+    study = load_study(options.name, tuple(options.override))
+    places = Places(options.root, options.output / study.name, options.raw, options.workers)
+    jobs = queue.select(study, options.only)
+    if options.list:
+        for job in jobs:
+            record = finished(study, job, places)
+            print(study.jobs.index(job), job.name, record["state"] if record else "-", sep="\t")
+        return
+    if options.index is not None:
+        if not 0 <= options.index < len(study.jobs):
+            raise InputError(f"--run {options.index}: {study.name} has the runs 0 to {len(study.jobs) - 1}")
+        with _holding(places.record(study.jobs[options.index])):
+            queue.prepare_data(study, places)
+            perform(study, study.jobs[options.index], places)
+        return
+    try:
+        if not options.collect:
+            queue.prepare_data(study, places)
+            queue.run_queue(study, jobs, options.jobs, _this_command(options), places)
+    finally:
+        if any(places.record(job).is_file() for job in study.jobs):
+            with _holding(places.output / "study.json"):
+                collect(study, places)
+            print(f"{places.output}: study.json, tables, page and figures")
+
+
+def _this_command(options: argparse.Namespace) -> List[str]:
+    """Return the command of one run of a study, without its number."""
+    raw = [] if options.raw is None else ["--raw", str(options.raw)]
+    overrides = [word for override in options.override for word in ("--override", override)]
+    places = ["--root", str(options.root), "--output", str(options.output)]
+    return [sys.executable, "-W", "ignore", "-m", "fairseq_rela.cli", "study", options.name, *places, *raw, *overrides]
 
 
 def _root_option(parser: argparse.ArgumentParser) -> None:

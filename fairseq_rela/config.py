@@ -1,5 +1,7 @@
 """The YAML files of ``configs/``, the one place where hyperparameters are written."""
 
+import hashlib
+import json
 import os
 import re
 from dataclasses import dataclass
@@ -288,6 +290,19 @@ def checksums(task: str, overrides: Sequence[str] = ()) -> Dict[str, str]:
     Raises:
         InputError: one of the files is missing.
     """
+    return {name: sha256(config_folder() / name) for name in _composed(task, overrides)}
+
+
+def contents(task: str, overrides: Sequence[str] = ()) -> Dict[str, str]:
+    """Return checksums of what the same files say: comments, order and layout do not count."""
+    found = {}
+    for name in _composed(task, overrides):
+        values = load_yaml(str(Path(name).parent), Path(name).stem)
+        found[name] = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+    return found
+
+
+def _composed(task: str, overrides: Sequence[str]) -> List[str]:
     folder = config_folder()
     chosen = {key: name for key, _, name in (override.partition("=") for override in overrides)}
     files = [f"{task}.yaml"]
@@ -297,7 +312,7 @@ def checksums(task: str, overrides: Sequence[str] = ()) -> Dict[str, str]:
     for name in files:
         if not (folder / name).is_file():
             load_yaml(str(Path(name).parent), Path(name).stem)  # says what there is
-    return {name: sha256(folder / name) for name in files}
+    return files
 
 
 def _existing(folder: Path, name: str) -> Path:

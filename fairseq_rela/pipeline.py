@@ -19,6 +19,7 @@ from .data.prepare import describe, load_record, prepare, refuse_changed, settin
 from .data.sources import fetch_all, fetch_recorded, why_not_of
 from .errors import InputError
 from .evaluation import score, translate
+from .naming import run_name, split_override
 from .progress import TrainingProgress
 from .variants import find_variant
 
@@ -34,13 +35,15 @@ class Experiment(NamedTuple):
         task: a name of :func:`fairseq_rela.config.task_names`.
         attention: a name of Table 1.
         root: the experiments' folder. Fetched files lie in ``root/downloads``, raw text in ``root/TASK/raw``, data in
-            ``root/TASK/data``, a run in ``root/TASK/ATTENTION``; TASK takes on the names of other choices.
+            ``root/TASK/data``, a run in ``root/TASK/RUN`` (see :func:`fairseq_rela.naming.run_name`); TASK takes on the
+            names of other choices.
         raw: a folder with the raw corpus, in the place of the stages download and extract.
         overrides: of the Hydra configuration, such as ``optimization.max_epoch=3``.
         workers: processes for the text, all cores where None.
         choose: ``KEY=VALUE`` where a task offers a choice of data.
         offline: a folder with files that were fetched elsewhere; nothing is fetched.
         moses: a checkout of Moses, whose scripts then normalise and tokenise.
+        gold: a word alignment of the test set for the stage analyze, in the place of the task's own.
     """
 
     task: str
@@ -52,6 +55,7 @@ class Experiment(NamedTuple):
     choose: Tuple[str, ...] = ()
     offline: Optional[Path] = None
     moses: Optional[Path] = None
+    gold: Optional[Path] = None
 
     @property
     def spec(self) -> config.Task:
@@ -67,7 +71,7 @@ class Experiment(NamedTuple):
 
     @property
     def run(self) -> Path:
-        return self.folder / self.attention
+        return self.folder / run_name(self.attention, self.overrides)
 
 
 def reproduce(experiment: Experiment, stages: Sequence[str] = STAGES) -> None:
@@ -333,15 +337,9 @@ _RESERVED = {
 }
 
 
-def _split(override: str) -> Tuple[str, str]:
-    """Key and value of a Hydra override: ``++key=value``, ``~key``."""
-    name, _, value = override.lstrip("+~").partition("=")
-    return name, value.strip("'\"")
-
-
 def _refuse_reserved(overrides: Sequence[str]) -> None:
     for override in overrides:
-        name, value = _split(override)
+        name, value = split_override(override)
         if "=" not in override and not override.startswith("~"):
             raise InputError(f"--override {override}: give KEY=VALUE")
         if name in _RESERVED:
@@ -354,7 +352,7 @@ def _restore(save_dir: Path, overrides: Sequence[str], good: Optional[checkpoint
     """Overrides that make fairseq restore a checkpoint that loads, if there is one."""
     for key in ("checkpoint.restore_file", "checkpoint.finetune_from_model"):
         for override in overrides:
-            name, value = _split(override)
+            name, value = split_override(override)
             if name == key and value not in ("null", "checkpoint_last.pt"):
                 checkpoints.load(Path(value))
                 if key == "checkpoint.restore_file":
@@ -525,13 +523,19 @@ def _attention(experiment: Experiment) -> None:
     print(describe_attention(summary))
 
 
+def _gold_of(experiment: Experiment) -> Optional[Path]:
+    """Return the file with the gold word alignment of the test set, or None."""
+    if experiment.gold is not None or experiment.spec.gold is None:
+        return experiment.gold
+    return (experiment.raw or experiment.folder / "raw") / experiment.spec.gold
+
+
 def _analyze(experiment: Experiment) -> None:
     load_plugin()
     from .analysis import analyze as analyses
 
     checkpoint, output = experiment.run / "average.pt", experiment.run / "analysis.json"
-    spec = experiment.spec
-    gold = (experiment.raw or experiment.folder / "raw") / spec.gold if spec.gold else None
+    gold = _gold_of(experiment)
     made_of = {
         "sha256": _checksum_of_stage(checkpoint, "average"),
         "data": analyses.data_checksums(experiment.data, "test"),

@@ -1,7 +1,7 @@
 """The attention variants of the paper's Table 1, a line a row."""
 
 from functools import partial
-from typing import Callable, Dict, FrozenSet, NamedTuple, Optional
+from typing import Callable, Dict, FrozenSet, NamedTuple, Optional, Sequence, Union
 
 from torch import Tensor, nn
 
@@ -56,13 +56,18 @@ def find_variant(name: str) -> Variant:
     return VARIANTS[name]
 
 
-def parse_sites(text: str) -> FrozenSet[str]:
-    """``"encoder,cross"`` to the set of attention sites that use the variant; the others keep softmax.
+def parse_sites(text: Union[str, Sequence[str]]) -> FrozenSet[str]:
+    """Return the attention sites that use the variant; the others keep softmax.
+
+    Args:
+        text: such as ``"encoder,cross"``, or a list such as ``["encoder", "cross"]``, as Hydra users write it.
 
     Raises:
         InputError: an unknown site, or none.
     """
-    sites = [site.strip() for site in str(text).split(",") if site.strip()]
+    if not isinstance(text, str):
+        text = ",".join(map(str, text))
+    sites = [site.strip() for site in text.split(",") if site.strip()]
     unknown = [site for site in sites if site not in SITES]
     if unknown or not sites:
         what = f"no such site {unknown[0]!r}" if unknown else "no site given"

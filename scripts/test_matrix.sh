@@ -125,6 +125,10 @@ PYTHON
 
 names=("$@")
 [ ${#names[@]} -gt 0 ] || names=(py311 py312 fixed released)
+run=rela_g
+if [ -n "${UPDATES:-}" ]; then
+    run=rela_g.max_update-$UPDATES.save_interval_updates-$((UPDATES / 5))
+fi
 declare -A python versions tests task parameters exchange
 failed=0
 for name in "${names[@]}"; do
@@ -164,7 +168,7 @@ done
 
 if [[ " $STEPS " == *" exchange "* ]]; then
     for maker in "${names[@]}"; do
-        checkpoint=$MATRIX/$maker/experiments/synthetic/rela_g/average.pt
+        checkpoint=$MATRIX/$maker/experiments/synthetic/$run/average.pt
         data=$MATRIX/$maker/experiments/synthetic/data
         if [ ! -f "$checkpoint" ]; then
             exchange[$maker]="no model"

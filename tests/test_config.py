@@ -257,6 +257,7 @@ def test_checksums_are_of_the_files_that_are_composed():
         "decoding/paper.yaml",
         "attention/relu.yaml",
         "size/base.yaml",
+        "sites/all.yaml",
         "run/cpu.yaml",
         "experiment/multi30k_en_de.yaml",
     }

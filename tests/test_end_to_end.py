@@ -372,7 +372,7 @@ def test_the_whole_chain_and_again(tmp_path):
 
     first = ok(chain())
     assert [p.name for p in tmp_path.iterdir()] == ["my experiments"]
-    run_dir = tmp_path / "my experiments" / "synthetic" / "sparsemax"
+    run_dir = tmp_path / "my experiments" / "synthetic" / "sparsemax.max_update-150"
     scores = json.loads((run_dir / "score.json").read_text())
     assert scores["sentences"] == 300 and "version" in scores["signature"]
     assert re.search(r"sacreBLEU +\d+\.\d\d", first.stdout)

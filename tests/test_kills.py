@@ -15,6 +15,7 @@ from conftest import RELA, ROOT, run_rela
 
 from fairseq_rela import checkpoints
 from fairseq_rela.data.lines import sha256
+from fairseq_rela.naming import run_name
 
 pytestmark = pytest.mark.slow
 
@@ -90,7 +91,7 @@ class Chain:
 
     @property
     def run(self):
-        return self.root / "synthetic" / "rela_g"
+        return self.root / "synthetic" / run_name("rela_g", OVERRIDES)
 
     @property
     def data(self):

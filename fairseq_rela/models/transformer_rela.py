@@ -91,7 +91,7 @@ def _flat_fields() -> List[tuple]:
         ),
         (
             "attention_sites",
-            str,
+            Any,  # a string, which a list in a Hydra override becomes
             dataclasses.field(
                 default=",".join(SITES),
                 metadata={"help": "where it is used, of encoder,decoder,cross; the sites left out keep softmax"},
@@ -173,7 +173,9 @@ def check_config(cfg: Any) -> None:
         InputError: unknown variant, site or backend, heads that do not divide the size, no layers, sizes below 1.
     """
     find_variant(cfg.attention)
-    parse_sites(cfg.attention_sites)
+    sites = parse_sites(cfg.attention_sites)
+    if not isinstance(cfg.attention_sites, str):
+        cfg.attention_sites = ",".join(site for site in SITES if site in sites)
     refuse_backend(cfg.attention, _backend(cfg))
     for side in ("encoder", "decoder"):
         for key in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads"):

@@ -1,1 +1,1 @@
-"""A study: rows of models over seeds, from a list in YAML to a page beside the paper."""
+"""Studies: rows of models by seeds, trained, measured and compared with a baseline by one command."""

@@ -1,0 +1,224 @@
+"""One run of a study: trained, decoded, scored and analysed in its folder, then written as a record."""
+
+import gzip
+import json
+import os
+import platform
+import re
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from .. import __version__, config
+from ..data.lines import read_json, read_record, sha256, write_json, write_whole
+from ..data.prepare import load_record
+from ..errors import InputError
+from ..pipeline import Experiment, reproduce
+from .spec import Job, Study
+
+FORMAT = 1
+STAGES = ("train", "average", "translate", "score", "analyze")
+_VALIDATION = re.compile(r"valid on 'valid' subset .* nll_loss (\S+) .* num_updates (\d+)")
+_SECONDS = re.compile(r"done training in ([\d.]+) seconds")
+# fairseq's words where a loss or a gradient is no longer finite
+_DIVERGED = re.compile(r"FloatingPointError|Nan/Inf|Minimum loss scale reached|not finite")
+_SEPARATE = ("wake", "checkpoint")  # parts of an analysis that no table of a study shows
+
+
+class Places(NamedTuple):
+    """Where a study finds and puts its files.
+
+    Attributes:
+        root: the experiments' folder, with data and run folders.
+        output: the folder of the study: records, ``study.json``, tables, page and figures.
+        raw: a folder with the raw corpus, for tasks that are not downloaded.
+        workers: processes that prepare the text, all cores where None.
+    """
+
+    root: Path
+    output: Path
+    raw: Optional[Path] = None
+    workers: Optional[int] = None
+
+    def record(self, job: Job) -> Path:
+        return self.output / "runs" / f"{job.name}.json"
+
+    def translation(self, job: Job) -> Path:
+        return self.output / "runs" / f"{job.name}.txt.gz"
+
+    def experiment(self, study: Study, job: Job) -> Experiment:
+        gold = self.output / study.gold if study.gold else None
+        return Experiment(
+            study.task, job.row.attention, self.root, self.raw, job.overrides, workers=self.workers, gold=gold
+        )
+
+
+def perform(study: Study, job: Job, places: Places) -> Dict[str, Any]:
+    """Run one job to its end, going on where an earlier call stopped, and write its record.
+
+    A run whose loss or gradient is no longer finite is recorded as diverged.
+
+    Returns:
+        the record, as :func:`finished` gives it.
+
+    Raises:
+        InputError: a stage failed for another reason.
+    """
+    done = finished(study, job, places)
+    if done is not None:
+        print(f"{places.record(job)}: already there")
+        return done
+    experiment = places.experiment(study, job)
+    record = {"format": FORMAT, "study": study.name, "label": job.row.label, "seed": job.seed}
+    try:
+        reproduce(experiment, STAGES)
+        record.update(state="done", **_measured(experiment))
+        if study.ranking:
+            record["ranking"] = _ranking(experiment)
+        translated = experiment.run / "test.txt"
+        with write_whole(places.translation(job), "wb") as file, gzip.GzipFile("", "wb", 9, file, 0) as packed:
+            packed.write(translated.read_bytes())
+        record["translation"] = {"file": places.translation(job).name, "sha256": sha256(translated)}
+    except InputError as error:
+        if not _DIVERGED.search(str(error)):
+            raise
+        print(f"diverged: {error}")
+        record.update(state="diverged", reason=_without_paths(str(error)), valid=_validations(experiment.run))
+    record.update(machine=_machine(), versions=_versions(), made_of=_made_of(experiment))
+    write_json(places.record(job), record)
+    return record
+
+
+def finished(study: Study, job: Job, places: Places) -> Optional[Dict[str, Any]]:
+    """Return the record of a job that is done or has diverged, or None.
+
+    Raises:
+        InputError: the record is of other settings, or of other data than those that are prepared now.
+    """
+    path = places.record(job)
+    if not path.is_file():
+        return None
+    record, experiment = read_record(path), places.experiment(study, job)
+    made_of = _made_of(experiment)
+    if not (experiment.data / "prepare.json").is_file():  # a clone that has the records alone
+        made_of["data"] = record.get("made_of", {}).get("data")
+    for key, value in made_of.items():
+        old = record.get("made_of", {}).get(key)
+        if old != value:
+            what = f"{key} ({_first_difference(old, value)})"
+            raise InputError(f"{path} was measured with other {what}; remove it to run this job again")
+    return record
+
+
+def _measured(experiment: Experiment) -> Dict[str, Any]:
+    """Return what the stages left in the run's folder."""
+    run = experiment.run
+    analysis = read_record(run / "analysis.json")
+    trained = read_record(run / "train.json")
+    return {
+        "score": read_record(run / "score.json"),
+        "updates": trained["updates"],
+        "computed_by": trained["computed_by"],
+        "parameters": analysis["parameters"],
+        "valid": _validations(run),
+        "analysis": {key: value for key, value in analysis.items() if key not in _SEPARATE},
+        "decoding": read_record(run / "translate.json").get("speed"),
+        "seconds": _training_seconds(run),
+    }
+
+
+def _ranking(experiment: Experiment) -> Dict[str, Any]:
+    """Return how well damaged pairs of the test set are told from the others, by kind of damage."""
+    from ..analysis.damage import evaluate
+    from ..commands import load_plugin
+
+    load_plugin()
+    done, checkpoint = experiment.run / "rank.json", experiment.run / "average.pt"
+    settings = experiment.spec.settings
+    source, target = (experiment.data / "raw" / f"test.{lang}" for lang in settings.languages)
+    return evaluate(checkpoint, experiment.data, source, target, done)["kinds"]
+
+
+def _validations(run: Path) -> List[Dict[str, float]]:
+    """Return the loss on the dev set (bits a piece, without smoothing) after numbers of updates, from the log."""
+    found = {int(updates): float(nll) for nll, updates in _VALIDATION.findall(_log(run))}
+    return [{"updates": updates, "nll": found[updates]} for updates in sorted(found)]
+
+
+def _training_seconds(run: Path) -> Dict[str, float]:
+    seconds = _SECONDS.search(_log(run))
+    return {"train": float(seconds[1])} if seconds else {}
+
+
+def _log(run: Path) -> str:
+    path = run / "train.log"
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
+def _without_paths(text: str) -> str:
+    return re.sub(r"\s*\(log: .*?\)", "", text)
+
+
+def _made_of(experiment: Experiment) -> Dict[str, Any]:
+    """Return what decides the outcome of a run; as JSON gives it back."""
+    overrides = [f"attention={experiment.attention}", *experiment.overrides]
+    data = experiment.data
+    return {
+        "task": experiment.task,
+        "attention": experiment.attention,
+        "overrides": list(experiment.overrides),
+        "configs": config.contents(experiment.task, overrides),
+        "data": _test_and_binaries(data) if (data / "prepare.json").is_file() else None,
+        "gold": sha256(experiment.gold) if experiment.gold is not None and experiment.gold.is_file() else None,
+    }
+
+
+def _test_and_binaries(data: Path) -> Dict[str, str]:
+    outputs = load_record(data)["outputs"]
+    return {name: outputs[name] for name in outputs if name.endswith((".bin", ".idx")) or name.startswith("raw/test.")}
+
+
+def _first_difference(old: Any, new: Any) -> str:
+    if isinstance(old, dict) and isinstance(new, dict):
+        return next(str(key) for key in sorted({**old, **new}) if old.get(key) != new.get(key))
+    return f"{json.dumps(old)[:80]}, now {json.dumps(new)[:80]}"
+
+
+def _machine() -> Dict[str, Any]:
+    import torch
+
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {"processor": processor(), "cores": os.cpu_count(), "gpu": gpu}
+
+
+def processor() -> str:
+    """Return the name of the processor, as Linux gives it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _versions() -> Dict[str, str]:
+    versions = {"python": platform.python_version(), "fairseq_rela": __version__}
+    for name in ("torch", "ve-fairseq", "fairseq-fixed", "fairseq", "entmax", "sacrebleu"):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def read_study(path: Path) -> Dict[str, Any]:
+    """Return a ``study.json``.
+
+    Raises:
+        InputError: it is missing, or of another format.
+    """
+    study = read_json(path)
+    if not isinstance(study, dict) or study.get("format") != FORMAT:
+        raise InputError(f"{path}: not a study of format {FORMAT}; make it by `rela study NAME --collect`")
+    return study

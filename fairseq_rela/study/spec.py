@@ -1,0 +1,189 @@
+"""What a study consists of: ``configs/study/NAME.yaml`` as data."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from ..analysis.paper import TABLE_1
+from ..config import config_folder, load_yaml, require_task
+from ..errors import InputError
+from ..variants import SITES, find_variant, parse_sites
+
+GOLD_KINDS = ("gold", "silver")
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
+_ENTRIES = ("task", "baseline", "seeds", "overrides", "gold", "gold_kind", "ranking", "rows")
+_ROW_ENTRIES = ("label", "attention", "sites", "overrides", "table_1", "seeds")
+
+
+class Row(NamedTuple):
+    """One kind of model.
+
+    Attributes:
+        label: its name, unique in the study.
+        attention: a variant.
+        sites: a file of ``configs/sites/``, None for the task's own.
+        overrides: of the Hydra configuration, those of the whole study included.
+        table_1: row of the paper's Table 1, None where the paper has no such model.
+        seeds: of its runs.
+    """
+
+    label: str
+    attention: str
+    sites: Optional[str]
+    overrides: Tuple[str, ...]
+    table_1: Optional[int]
+    seeds: Tuple[int, ...]
+
+    @property
+    def attention_sites(self) -> List[str]:
+        """Return the sites that use the variant, in the order of :data:`fairseq_rela.variants.SITES`."""
+        text = ",".join(SITES) if self.sites is None else load_yaml("sites", self.sites)["attention_sites"]
+        return [site for site in SITES if site in parse_sites(text)]
+
+
+class Job(NamedTuple):
+    """One run of a study: a row with a seed."""
+
+    row: Row
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.row.label}.seed-{self.seed}"
+
+    @property
+    def overrides(self) -> Tuple[str, ...]:
+        """Return all overrides of the run; they also name its folder, which studies of one task share."""
+        sites = () if self.row.sites is None else (f"sites={self.row.sites}",)
+        return (*sites, *self.row.overrides, f"common.seed={self.seed}")
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study.
+
+    Attributes:
+        name: of its file in ``configs/study/``.
+        task: a task of ``configs/``.
+        baseline: label of the row that the others are compared with.
+        rows: in the order in which they are shown.
+        gold: name of the word alignment of the test set in the study's folder; None where the task has its own or
+            there is none.
+        gold_kind: "gold", or "silver" where a program made it; None where there is none.
+        ranking: whether to measure how well each model finds damaged pairs of the test set.
+    """
+
+    name: str
+    task: str
+    baseline: str
+    rows: Tuple[Row, ...]
+    gold: Optional[str]
+    gold_kind: Optional[str]
+    ranking: bool = False
+
+    @property
+    def jobs(self) -> List[Job]:
+        """Return the runs in the order in which they are trained: the first seed of every row, then the second."""
+        rounds = max(len(row.seeds) for row in self.rows)
+        return [Job(row, row.seeds[i]) for i in range(rounds) for row in self.rows if i < len(row.seeds)]
+
+
+def study_names() -> List[str]:
+    """Return the names of the studies that ``configs/study/`` holds."""
+    return sorted(path.stem for path in (config_folder() / "study").glob("*.yaml"))
+
+
+def load_study(name: str, overrides: Tuple[str, ...] = ()) -> Study:
+    """Return a study by its name.
+
+    Args:
+        overrides: of every run, after the study's own.
+
+    Raises:
+        InputError: no such study, or its file is not as it should be; the line says where.
+    """
+    values = load_yaml("study", name)
+    try:
+        return _parse(name, values, overrides)
+    except InputError as error:
+        raise InputError(f"configs/study/{name}.yaml: {error}") from error
+
+
+def _parse(name: str, values: Dict[str, Any], overrides: Tuple[str, ...]) -> Study:
+    _refuse_unknown(values, _ENTRIES, "")
+    for key in ("task", "baseline", "rows"):
+        if not values.get(key):
+            raise InputError(f"{key} is missing")
+    require_task(values["task"])
+    common = (*_strings(values.get("overrides"), "overrides"), *overrides)
+    seeds = _seeds(values.get("seeds"), "seeds") if "seeds" in values else ()
+    if not isinstance(values["rows"], list):
+        raise InputError("rows: give a list of rows")
+    rows = tuple(_row(row, number, common, seeds) for number, row in enumerate(values["rows"], 1))
+    labels = [row.label for row in rows]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise InputError(f"rows: two are labelled {label}")
+    if values["baseline"] not in labels:
+        raise InputError(f"baseline {values['baseline']!r} is no label of a row; there are {', '.join(labels)}")
+    same: Dict[Any, str] = {}
+    for row in rows:
+        twin = same.setdefault((row.attention, row.sites, row.overrides), row.label)
+        if twin != row.label:
+            raise InputError(f"rows: {twin} and {row.label} are the same model")
+    gold, kind = values.get("gold"), values.get("gold_kind")
+    if gold is not None and (not isinstance(gold, str) or Path(gold).name != gold):
+        raise InputError(f"gold: {gold!r} is not the name of a file in the study's folder")
+    if kind is not None and kind not in GOLD_KINDS:
+        raise InputError(f"gold_kind: {kind!r}; give {' or '.join(GOLD_KINDS)}")
+    if gold is not None and kind is None:
+        raise InputError(f"gold_kind is missing; give {' or '.join(GOLD_KINDS)}")
+    ranking = values.get("ranking", False)
+    if not isinstance(ranking, bool):
+        raise InputError(f"ranking: {ranking!r}; give true or false")
+    return Study(name, values["task"], values["baseline"], rows, gold, kind, ranking)
+
+
+def _refuse_unknown(values: Dict[str, Any], known: Tuple[str, ...], where: str) -> None:
+    unknown = [str(key) for key in values if key not in known]
+    if unknown:
+        raise InputError(f"{where}unknown entry {unknown[0]}; there are {', '.join(known)}")
+
+
+def _row(values: Any, number: int, common: Tuple[str, ...], seeds: Tuple[int, ...]) -> Row:
+    where = f"row {number}: "
+    if not isinstance(values, dict):
+        raise InputError(f"{where}not a mapping of {', '.join(_ROW_ENTRIES)}")
+    _refuse_unknown(values, _ROW_ENTRIES, where)
+    label, attention = values.get("label"), values.get("attention")
+    if not isinstance(label, str) or not _LABEL.fullmatch(label):
+        raise InputError(f"{where}label {label!r}: give a name of letters, digits and _ . + -")
+    if not isinstance(attention, str):
+        raise InputError(f"{where}attention is missing")
+    find_variant(attention)
+    table_1 = values.get("table_1")
+    if table_1 is not None and table_1 not in [row.row for row in TABLE_1]:
+        raise InputError(f"{where}table_1: {table_1!r} is no row of Table 1")
+    own = _seeds(values["seeds"], f"{where}seeds") if "seeds" in values else seeds
+    if not own:
+        raise InputError(f"{where}no seeds; give seeds for the row or for the study")
+    overrides = (*common, *_strings(values.get("overrides"), f"{where}overrides"))
+    row = Row(label, attention, values.get("sites"), overrides, table_1, own)
+    row.attention_sites  # noqa: B018  refuses sites that there are not
+    return row
+
+
+def _strings(values: Any, where: str) -> Tuple[str, ...]:
+    if values is None:
+        return ()
+    if not isinstance(values, list) or not all(isinstance(value, str) and "=" in value for value in values):
+        raise InputError(f"{where}: give a list of KEY=VALUE")
+    return tuple(values)
+
+
+def _seeds(values: Any, where: str) -> Tuple[int, ...]:
+    sound = isinstance(values, list) and values and all(type(value) is int and value > 0 for value in values)
+    if not sound or len(set(values)) != len(values):
+        raise InputError(f"{where}: give a list of different whole numbers above 0")
+    return tuple(values)

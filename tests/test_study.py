@@ -1,0 +1,318 @@
+"""Studies: their files, their statistics, their queue, and what they collect."""
+
+import gzip
+import json
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+import numpy
+import pytest
+import yaml
+from conftest import ROOT, run_rela
+
+from fairseq_rela import config
+from fairseq_rela.errors import InputError
+from fairseq_rela.study import queue, runs, spec, statistics
+from fairseq_rela.study.collect import collect, measures
+
+BASE = {
+    "task": "synthetic",
+    "baseline": "softmax",
+    "seeds": [1, 2],
+    "rows": [
+        {"label": "softmax", "attention": "softmax", "table_1": 1},
+        {"label": "cross", "attention": "rela_g", "sites": "cross", "table_1": 13, "seeds": [2, 3]},
+    ],
+}
+
+
+@pytest.fixture
+def configs(tmp_path, monkeypatch):
+    """A copy of configs/ whose study `one` a test writes."""
+    import shutil
+
+    folder = tmp_path / "configs"
+    shutil.copytree(ROOT / "configs", folder)
+    monkeypatch.setenv(config.FOLDER_VARIABLE, str(folder))
+
+    def write(**changes):
+        values = {key: value for key, value in {**BASE, **changes}.items() if value is not None}
+        (folder / "study" / "one.yaml").write_text(yaml.safe_dump(values))
+
+    write()
+    return write
+
+
+@pytest.mark.parametrize("name", [path.stem for path in sorted((ROOT / "configs" / "study").glob("*.yaml"))])
+def test_every_shipped_study_loads_and_its_rows_are_those_of_the_paper(name):
+    from fairseq_rela.analysis.paper import TABLE_1
+
+    study = spec.load_study(name)
+    assert len({job.name for job in study.jobs}) == sum(len(row.seeds) for row in study.rows)
+    for row in study.rows:
+        if row.table_1 is not None:
+            paper = next(entry for entry in TABLE_1 if entry.row == row.table_1)
+            assert (row.attention, tuple(row.attention_sites)) == (paper.attention, paper.sites)
+        overrides = [f"attention={row.attention}", *study.jobs[0].overrides]
+        assert config.checksums(study.task, overrides)
+
+
+def test_jobs_come_seed_by_seed_and_name_their_folders(configs):
+    study = spec.load_study("one", ("optimization.max_update=9",))
+    assert [job.name for job in study.jobs] == ["softmax.seed-1", "cross.seed-2", "softmax.seed-2", "cross.seed-3"]
+    assert study.jobs[1].overrides == ("sites=cross", "optimization.max_update=9", "common.seed=2")
+    assert study.rows[1].attention_sites == ["cross"]
+    places = runs.Places(Path("root"), Path("out"))
+    assert places.experiment(study, study.jobs[1]).run == Path("root/synthetic/rela_g.sites-cross.max_update-9.seed-2")
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"task": None}, "task is missing"),
+        ({"task": "nothing"}, "no task 'nothing'"),
+        ({"baseline": "other"}, "baseline 'other' is no label of a row; there are softmax, cross"),
+        ({"speed": 1}, "unknown entry speed"),
+        ({"seeds": [1, 1]}, "seeds: give a list of different whole numbers"),
+        ({"seeds": [True]}, "seeds: give a list of different whole numbers"),
+        ({"seeds": None}, "row 1: no seeds"),
+        ({"overrides": ["seed"]}, "overrides: give a list of KEY=VALUE"),
+        ({"rows": [{"label": "a/b", "attention": "relu"}]}, "row 1: label 'a/b'"),
+        ({"rows": [{"label": "a", "attention": "rulu"}]}, "rulu"),
+        ({"rows": [{"label": "a", "attention": "relu", "sites": "middle"}]}, "no config 'middle'"),
+        ({"rows": [{"label": "a", "attention": "relu", "table_1": 14}]}, "14 is no row of Table 1"),
+        ({"rows": BASE["rows"] * 2}, "two are labelled softmax"),
+        ({"rows": [*BASE["rows"], {"label": "twin", "attention": "softmax"}]}, "softmax and twin are the same model"),
+        ({"gold": "../x", "gold_kind": "silver"}, "is not the name of a file in the study's folder"),
+        ({"gold": "x"}, "gold_kind is missing"),
+        ({"ranking": 1}, "ranking: 1; give true or false"),
+    ],
+)
+def test_a_wrong_study_is_refused_in_one_line(configs, changes, words):
+    configs(**changes)
+    with pytest.raises(InputError) as error:
+        spec.load_study("one")
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_statistics_are_those_of_numpy_and_of_a_printed_table():
+    values = [31.2, 33.0, 32.1, 30.4]
+    assert statistics.mean(values) == pytest.approx(numpy.mean(values))
+    assert statistics.deviation(values) == pytest.approx(numpy.std(values, ddof=1))
+    low, high = statistics.interval(values)
+    half = 3.182 * numpy.std(values, ddof=1) / 2  # t of 3 degrees of freedom at 97.5 %, from the tables of textbooks
+    assert (low, high) == pytest.approx((numpy.mean(values) - half, numpy.mean(values) + half), abs=1e-3)
+    assert statistics.interval([1.0]) is None and statistics.deviation([1.0]) is None
+
+
+def test_differences_are_paired_over_common_seeds():
+    found = statistics.paired_difference({1: 10.0, 2: 20.0, 3: 99.0}, {1: 9.0, 2: 18.0, 4: 0.0})
+    assert found["mean"] == pytest.approx(1.5) and found["seeds"] == [1, 2] and found["n"] == 2
+    half = 12.706 * (0.5**0.5) / 2**0.5  # t of 1 degree of freedom; the differences are 1 and 2
+    assert found["interval"] == pytest.approx([1.5 - half, 1.5 + half], abs=1e-3)
+    assert statistics.paired_difference({1: 1.0}, {2: 1.0}) is None
+    assert statistics.paired_difference({1: 3.0}, {1: 1.0})["interval"] is None
+
+
+def test_the_bootstrap_tells_a_worse_translation_from_an_equal_one():
+    from sacrebleu.metrics import BLEU
+
+    rng = random.Random(1)
+    references = [" ".join(rng.choice("abcdefgh") * 3 for _ in range(12)) for _ in range(200)]
+    worse = [line if i % 2 else " ".join(line.split()[::-1]) for i, line in enumerate(references)]
+    found = statistics.paired_bootstrap(worse, references, references, "de")
+    bleu = BLEU().corpus_score(worse, [references]).score
+    assert found["difference"] == pytest.approx(bleu - 100) and found["p"] < 0.01
+    assert found["interval"][0] < bleu < found["interval"][1]
+    same = statistics.paired_bootstrap(worse, worse, references, "de")
+    assert same["difference"] == 0 and same["p"] == 1
+
+
+def record_of(study, job, places, bleu, lines, state="done"):
+    """The record of a finished run, as `perform` writes it, with numbers of its own."""
+    layers = [{"null_rate": 0.1}, {"null_rate": 0.3}]
+    site = {"layers": layers, "sparsity": bleu / 100, "null_rate": 0.2, "diversity": {"1.0": 0.5}}
+    record = {
+        "format": 1,
+        "study": study.name,
+        "label": job.row.label,
+        "seed": job.seed,
+        "state": state,
+        "made_of": runs._made_of(places.experiment(study, job)),
+    }
+    if state == "done":
+        places.translation(job).parent.mkdir(parents=True, exist_ok=True)
+        places.translation(job).write_bytes(gzip.compress("".join(line + "\n" for line in lines).encode()))
+        record.update(
+            score={"bleu": bleu, "sentences": len(lines), "hypothesis_length": 9, "reference_length": 10},
+            updates=5,
+            parameters=7,
+            valid=[{"updates": 1, "nll": 3.0}, {"updates": 2, "nll": 2.5}],
+            analysis={
+                "sites": {"cross": site},
+                "shuffled": {"sites": {"cross": {"layers": [{"null_rate": 0.5}, {"null_rate": 0.7}]}}},
+                "alignment": {kind: {"aol": 0.4, "aoh": 0.3} for kind in ("normal", "shifted")},
+            },
+            ranking={"copy": {"null_rate_auc": 0.25, "logprob_auc": 0.75}},
+            translation={"file": places.translation(job).name, "sha256": str(bleu)},
+        )
+    places.record(job).parent.mkdir(parents=True, exist_ok=True)
+    places.record(job).write_text(json.dumps(record))
+    return record
+
+
+def test_collecting(configs, tmp_path):
+    configs(rows=[BASE["rows"][0], {"label": "relu", "attention": "relu", "table_1": 4}])
+    study, places = spec.load_study("one"), runs.Places(tmp_path / "root", tmp_path / "out")
+    raw = tmp_path / "root" / "synthetic" / "data" / "raw"
+    raw.mkdir(parents=True)
+    references = [f"a b c d {i} e f" for i in range(20)]
+    (raw / "test.xb").write_text("".join(line + "\n" for line in references))
+    jobs = {job.name: job for job in study.jobs}
+    record_of(study, jobs["softmax.seed-1"], places, 30.0, references)
+    record_of(study, jobs["softmax.seed-2"], places, 32.0, references)
+    record_of(study, jobs["relu.seed-1"], places, 29.0, references[::-1])
+    record_of(study, jobs["relu.seed-2"], places, 0.0, (), state="diverged")
+    found = collect(study, places)
+    softmax, relu = found["rows"]
+    assert softmax["mean"]["bleu"] == {"mean": 31.0, "sd": pytest.approx(2**0.5), "n": 2}
+    assert relu["mean"]["bleu"] == {"mean": 29.0, "sd": None, "n": 1}
+    assert relu["difference"]["bleu"] == {"mean": -1.0, "interval": None, "n": 1, "seeds": [1]}
+    assert "difference" not in softmax and [run["state"] for run in relu["runs"]] == ["done", "diverged"]
+    assert relu["mean"]["length_ratio"]["mean"] == pytest.approx(0.9)
+    assert relu["mean"]["valid_nll"]["mean"] == 2.5
+    assert relu["mean"]["null_rate_shuffled.cross"]["mean"] == pytest.approx(0.6)
+    assert relu["mean"]["auc.log_probability.copy"]["mean"] == 0.75
+    assert relu["bootstrap"]["1"]["difference"] < 0 and "2" not in relu["bootstrap"]
+    assert measures(relu["runs"][1]) == {}
+    # a clone without the references takes what was computed before, and nothing else
+    marked = json.loads((tmp_path / "out" / "study.json").read_text())
+    marked["rows"][1]["bootstrap"]["1"]["p"] = 0.123
+    (tmp_path / "out" / "study.json").write_text(json.dumps(marked))
+    (raw / "test.xb").unlink()
+    assert collect(study, places)["rows"][1]["bootstrap"]["1"]["p"] == 0.123
+
+
+def test_records_of_other_settings_are_refused(configs, tmp_path):
+    study, places = spec.load_study("one"), runs.Places(tmp_path / "root", tmp_path / "out")
+    job = study.jobs[0]
+    record_of(study, job, places, 30.0, ["a"])
+    assert runs.finished(study, job, places)["score"]["bleu"] == 30.0
+    recipe = tmp_path / "configs" / "recipe" / "paper.yaml"
+    recipe.write_text("# a comment changes nothing\n" + recipe.read_text())
+    assert runs.finished(study, job, places)
+    recipe.write_text(recipe.read_text().replace("label_smoothing: 0.1", "label_smoothing: 0.2"))
+    with pytest.raises(InputError, match=r"measured with other configs \(recipe/paper.yaml\); remove it"):
+        runs.finished(study, job, places)
+
+
+def test_a_diverged_run_is_recorded_and_others_are_not(configs, tmp_path, monkeypatch):
+    study, places = spec.load_study("one"), runs.Places(tmp_path / "root", tmp_path / "out")
+
+    def fail_with(words):
+        def fails(experiment, stages):
+            raise InputError(words)
+
+        monkeypatch.setattr(runs, "reproduce", fails)
+
+    fail_with("fairseq-hydra-train failed with exit code 1: FloatingPointError: gradients are Nan/Inf (log: /a/b)")
+    record = runs.perform(study, study.jobs[0], places)
+    assert record["state"] == "diverged" and "/a/b" not in record["reason"]
+    assert runs.finished(study, study.jobs[0], places)["state"] == "diverged"
+    fail_with("no space left on the disk")
+    with pytest.raises(InputError, match="no space"):
+        runs.perform(study, study.jobs[1], places)
+    assert runs.finished(study, study.jobs[1], places) is None
+
+
+# in the place of `rela study NAME --run INDEX`: writes when it began and ended; the job 1 fails
+WORKER = """
+import json, sys, time
+index = int(sys.argv[sys.argv.index("--run") + 1])
+started = time.time()
+time.sleep(0.3)
+if index == 1 and not {fixed}:
+    print("it broke"); sys.exit(2)
+study, out = {study!r}, {out!r}
+sys.path.insert(0, {root!r})
+from fairseq_rela.study import runs, spec
+from pathlib import Path
+study, places = spec.load_study("one"), runs.Places(Path({experiments!r}), Path(out))
+job = study.jobs[index]
+places.record(job).parent.mkdir(parents=True, exist_ok=True)
+places.record(job).write_text(json.dumps({{"state": "done", "seed": job.seed, "score": {{"bleu": 1.0}},
+    "made_of": runs._made_of(places.experiment(study, job)), "span": [started, time.time()]}}))
+"""
+
+
+def test_the_queue_goes_on_after_a_failure_and_repeats_nothing(configs, tmp_path, capsys):
+    study, places = spec.load_study("one"), runs.Places(tmp_path / "root", tmp_path / "out")
+
+    def work(fixed, number=2):
+        code = WORKER.format(
+            fixed=fixed, study="one", out=str(places.output), root=str(ROOT), experiments=str(places.root)
+        )
+        queue.run_queue(study, study.jobs, number, [sys.executable, "-c", code], places)
+
+    with pytest.raises(InputError, match=r"1 of 4 runs failed: cross.seed-2 \(it broke\)"):
+        work(fixed=False)
+    assert "cross.seed-2: FAILED" in capsys.readouterr().out
+    stamps = {path: path.stat().st_mtime_ns for path in (places.output / "runs").glob("*.json")}
+    assert len(stamps) == 3
+    work(fixed=True)
+    assert "3 of 4 runs are already there" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
+    assert len(list((places.output / "runs").glob("*.json"))) == 4
+
+
+def test_only_and_run_and_list(configs, tmp_path, capsys):
+    from fairseq_rela.cli import main
+
+    os.chdir(tmp_path)
+    assert main(["study", "one", "--list", "--only", "cross"]) == 0
+    assert capsys.readouterr().out == "1\tcross.seed-2\t-\n3\tcross.seed-3\t-\n"
+    for arguments, words in (
+        (["one", "--only", "relu"], "--only relu: no such row; there are softmax, cross"),
+        (["one", "--run", "4"], "--run 4: one has the runs 0 to 3"),
+        (["none"], "no config 'none'"),
+    ):
+        assert main(["study", *arguments]) == 2
+        assert words in capsys.readouterr().err
+    assert not (tmp_path / "studies").exists()
+
+
+def test_a_missing_silver_alignment_stops_the_study_before_it_trains(configs, tmp_path):
+    configs(gold="silver.test.talp", gold_kind="silver")
+    study, places = spec.load_study("one"), runs.Places(tmp_path / "root", tmp_path / "out")
+    with pytest.raises(InputError, match="silver.test.talp is missing.*scripts/silver_alignment.py"):
+        queue.prepare_data(study, places)
+
+
+@pytest.mark.slow
+def test_the_synthetic_study_in_small(tmp_path):
+    """Four rows and two seeds, killed once on the way; then everything is there, and a third call trains nothing."""
+    overrides = [
+        *("optimization.max_update=10", "checkpoint.save_interval_updates=2", "dataset.max_tokens=500"),
+        *("lr_scheduler.warmup_updates=5", "lr_scheduler.warmup_init_lr=1e-4", "dataset.disable_validation=true"),
+    ]
+    options = ["--jobs", 2, *(word for override in overrides for word in ("--override", override))]
+    first = run_rela("study", "synthetic", *options, "--only", "rela_g", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr[-2000:]
+    second = run_rela("study", "synthetic", *options, cwd=tmp_path)
+    assert second.returncode == 0, second.stderr[-2000:]
+    assert "2 of 8 runs are already there" in second.stdout
+    study = json.loads((tmp_path / "studies" / "synthetic" / "study.json").read_text())
+    assert [len(row["runs"]) for row in study["rows"]] == [2, 2, 2, 2]
+    for row in study["rows"]:
+        for run in row["runs"]:
+            assert run["state"] == "done" and run["updates"] == 10 and run["score"]["sentences"] == 300
+            assert run["analysis"]["alignment"]["sentences"] == 300
+    cross = study["rows"][3]
+    assert cross["difference"]["bleu"]["n"] == 2 and set(cross["bootstrap"]) == {"1", "2"}
+    started = time.monotonic()
+    third = run_rela("study", "synthetic", *options, cwd=tmp_path)
+    assert third.returncode == 0 and "8 of 8 runs are already there" in third.stdout
+    assert time.monotonic() - started < 60
