@@ -88,12 +88,21 @@ def make_run(label, attention, seed, bleu, words=False, gold=True):
         "label": label,
         "seed": seed,
         "state": "done",
-        "score": {"bleu": bleu, "tokenised_bleu": bleu + 0.2, "signature": SIGNATURE, "sentences": 1000},
+        "score": {
+            "bleu": bleu,
+            "tokenised_bleu": bleu + 0.2,
+            "signature": SIGNATURE,
+            "sentences": 1000,
+            "hypothesis_length": 930,
+            "reference_length": 1000,
+        },
         "updates": 2000,
         "parameters": 1634816,
         "valid": [{"updates": 100, "nll": 4.0}, {"updates": 200, "nll": 3.0 + 0.01 * noise(seed, label)}],
         "analysis": analysis,
         "seconds": {"train": 900.0},
+        "machine": {"processor": "AMD EPYC", "cores": 2, "gpu": None},
+        "versions": {"python": "3.11.7", "torch": "2.13.0"},
         "translation": {"file": f"{label}.seed-{seed}.txt.gz", "sha256": "0" * 64},
     }
 
@@ -107,12 +116,17 @@ def measures(run):
     found = {"bleu": run["score"]["bleu"], "tokenised_bleu": run["score"]["tokenised_bleu"], "length_ratio": 0.93}
     found.update(updates=run["updates"], parameters=run["parameters"], valid_nll=run["valid"][1]["nll"])
     analysis = run["analysis"]
-    for site in SITES:
-        for key in ("sparsity", "null_rate", "layer_null_rate"):
-            found[f"{key}.{site}"] = analysis["sites"][site][key]
-        found[f"null_rate_shuffled.{site}"] = analysis["shuffled"]["sites"][site]["null_rate"]
-        for tau, value in analysis["sites"][site]["diversity"].items():
-            found[f"diversity.{site}.{tau}"] = value
+    for prefix, block in (("", analysis), ("words.", analysis.get("words"))):
+        for site in SITES if block else ():
+            for key in ("sparsity", "null_rate", "layer_null_rate"):
+                found[f"{prefix}{key}.{site}"] = block["sites"][site][key]
+            rates = [layer["null_rate"] for layer in block["shuffled"]["sites"][site]["layers"]]
+            found[f"{prefix}null_rate_shuffled.{site}"] = numpy.mean(rates)
+            for tau, value in block["sites"][site]["diversity"].items():
+                found[f"{prefix}diversity.{site}.{tau}"] = value
+    for kind, areas in run.get("ranking", {}).items():
+        found[f"auc.null_rate.{kind}"] = areas["null_rate_auc"]
+        found[f"auc.log_probability.{kind}"] = areas["logprob_auc"]
     for kind in ("normal", "shifted") if analysis["alignment"] else ():
         for key in ("aol", "aoh"):
             found[f"aer.{kind}.{key}"] = analysis["alignment"][kind][key]
@@ -179,8 +193,5 @@ def make_study(bleu, seeds=(1, 2, 3, 4), words=False, gold_kind="silver", task="
         "gold_kind": gold_kind,
         "sentences": 1000,
         "languages": ["en", "de"],
-        "references_sha256": "0" * 64,
         "rows": [collect(row, base) for row in rows],
-        "machine": {"cpu": "2 cores of an AMD EPYC"},
-        "versions": {"torch": "2.13.0"},
     }

@@ -151,7 +151,8 @@ def test_claims_on_the_analysis_follow_the_numbers():
         analysis = run["analysis"]
         for site, entry in analysis["sites"].items():
             entry["sparsity"], entry["layer_null_rate"] = 0.3 + 0.001 * run["seed"], 0.2 + 0.001 * run["seed"]
-            analysis["shuffled"]["sites"][site]["null_rate"] = entry["null_rate"] - 0.01 - 0.001 * run["seed"]
+            for layer in analysis["shuffled"]["sites"][site]["layers"]:
+                layer["null_rate"] = entry["null_rate"] - 0.01 - 0.001 * run["seed"]
             entry["diversity"] = {tau: value / 10 for tau, value in entry["diversity"].items()}
         for kind in ("normal", "shifted"):
             analysis["alignment"][kind] = dict.fromkeys(("aol", "aoh"), 0.9 + 0.001 * run["seed"])
@@ -196,10 +197,13 @@ def test_word_level_numbers_decide_where_there_are_some():
 def test_ranking_is_judged_where_it_was_measured():
     study = full_study()
     assert not [claim for claim in claims.judge(study) if "wrong pairs" in claim.claim]
-    means = find_row(study, 7)["mean"]
-    for kind, null_rate in (("dropped_words", 0.9), ("swapped", 0.3)):
-        means[f"auc.null_rate.{kind}"] = {"mean": null_rate, "sd": 0.01, "n": 4}
-        means[f"auc.log_probability.{kind}"] = {"mean": 0.7, "sd": 0.01, "n": 4}
+
+    def rank(run):
+        areas = {"dropped_words": 0.9, "swapped": 0.3}
+        found = {kind: area + 0.001 * run["seed"] for kind, area in areas.items()}
+        run["ranking"] = {kind: {"null_rate_auc": area, "logprob_auc": 0.7} for kind, area in found.items()}
+
+    study = change(study, 7, rank)
     claim = next(claim for claim in claims.judge(study) if "wrong pairs" in claim.claim)
     assert claim.verdict == DIFFERS and claim.sentence.endswith("on average: dropped words.")
 

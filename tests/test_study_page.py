@@ -37,8 +37,7 @@ def quick_study(bleu):
     study = make_study(bleu, gold_kind=None)
     for row in study["rows"]:
         for run in row["runs"]:
-            run.pop("analysis", None)
-        row["mean"] = {measure: found for measure, found in row["mean"].items() if "." not in measure}
+            run["analysis"] = {}
     return study
 
 

@@ -5,7 +5,6 @@ import re
 import numpy
 import pytest
 from conftest import ROOT
-from scipy import stats
 from study_records import ROWS, SITES, make_study, noise, t_interval
 
 from fairseq_rela.analysis import paper
@@ -40,13 +39,6 @@ def numbers(cell):
     return [float(number) for number in re.findall(r"[+-]?\d+\.?\d*", cell.replace("\u2212", "-"))]
 
 
-@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 7, 10, 31, 200])
-@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
-def test_quantiles_of_student_t_are_scipy_s(freedom, confidence):
-    expected = stats.t.ppf((1 + confidence) / 2, freedom)
-    assert values.t_quantile(freedom, confidence) == pytest.approx(expected, rel=1e-9)
-
-
 @pytest.mark.parametrize("n", [2, 3, 4, 9])
 def test_a_summary_has_the_interval_of_scipy(n):
     sample = scores(30, n, "summary")
@@ -75,7 +67,6 @@ def test_measures_computed_from_runs_equal_those_of_the_record():
     study = full_study()
     for row in study["rows"]:
         known = dict(row["mean"])
-        known.pop("length_ratio")  # stands in no record of a run
         for measure, expected in known.items():
             found = values.summarise(list(values.values(row, measure).values()))
             assert found.mean == pytest.approx(expected["mean"]) and found.n == expected["n"], measure
@@ -187,10 +178,9 @@ def test_the_poorest_studies_have_tables(bleu):
 def test_a_row_without_analysis_has_a_score_and_no_rates():
     study = make_study({"softmax": [34.0, 34.5], "rela_g": [33.0, 33.2]}, gold_kind=None)
     for row in study["rows"]:
-        row["mean"] = {"bleu": row["mean"]["bleu"]}
         row["difference"] = {}
         for run in row["runs"]:
-            del run["analysis"]
+            run["analysis"] = {}
     lines = cells(tables.full(study), "Figures 3 and 6: sparsity and null rates")[2:]
     assert all(cell == "-" for line in lines for cell in line[2:])
 

@@ -270,7 +270,7 @@ def _alignment(study: Dict[str, Any]) -> List[Claim]:
 def _ranking(study: Dict[str, Any]) -> List[Claim]:
     row = find_row(study, 7)
     start = "auc.null_rate."
-    kinds = [name[len(start) :] for name in (row or {}).get("mean", {}) if name.startswith(start)]
+    kinds = [name[len(start) :] for name in (row["mean"] if row else ()) if name.startswith(start)]
     if not kinds:
         return []
     found = [Check(kind.replace("_", " "), mean(row, start + kind), True, 0.5) for kind in kinds]

@@ -205,7 +205,7 @@ def _runs(study: Dict[str, Any]) -> Html:
         for row in paper_tables.in_order(study)
         for cells in _run_cells(row)
     ]
-    facts = [*_facts("machine", study.get("machine")), *_facts("version", study.get("versions"))]
+    facts = [("machine", name) for name in tables.machines(study)] + _versions(study)
     listed = [Html(element("dt", name) + element("dd", value)) for name, value in facts]
     return Html(
         report._table("Every run", [head], rows, [tables.effort(study)])
@@ -240,8 +240,11 @@ def _run_cells(row: Dict[str, Any]) -> List[List[str]]:
     return cells
 
 
-def _facts(name: str, found: Any) -> List[Tuple[str, str]]:
-    """Return what a record says, a line an entry."""
-    if isinstance(found, dict):
-        return [(key.replace("_", " "), str(value)) for key, value in found.items() if value not in (None, "", {}, [])]
-    return [(name, str(found))] if found else []
+def _versions(study: Dict[str, Any]) -> List[Tuple[str, str]]:
+    """Return each program with the versions that the runs had."""
+    found: Dict[str, Dict[str, None]] = {}
+    for row in study["rows"]:
+        for run in row["runs"]:
+            for name, version in (run.get("versions") or {}).items():
+                found.setdefault(name, {})[str(version)] = None
+    return [(name, ", ".join(versions)) for name, versions in found.items()]

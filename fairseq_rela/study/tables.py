@@ -23,17 +23,22 @@ def full(study: Dict[str, Any]) -> str:
 
 
 def effort(study: Dict[str, Any]) -> str:
-    """Return how long the runs took, all their stages together, and on which machine."""
+    """Return how long the trainings took, and on which machine."""
     seconds = [sum((run.get("seconds") or {}).values()) for row in study["rows"] for run in finished(row)]
     known = [number for number in seconds if number]
     if not known:
         return "The time of the runs was not recorded."
-    machine = study.get("machine")
-    name = ", ".join(str(value) for value in machine.values()) if isinstance(machine, dict) else machine
     return (
-        f"A run took {text.duration(statistics.median(known))} (median), all {len(known)} together "
-        f"{text.duration(sum(known))}" + (f", on {name}." if name else ".")
+        f"Training a run took {text.duration(statistics.median(known))} (median), all {len(known)} together "
+        f"{text.duration(sum(known))} of one process's time; machine: {text.join(machines(study)) or 'not recorded'}."
     )
+
+
+def machines(study: Dict[str, Any]) -> List[str]:
+    """Return the machines that the runs were trained on, with the number of runs where there are several."""
+    names = [text.machine(run.get("machine") or {}) for row in study["rows"] for run in finished(row)]
+    different = list(dict.fromkeys(filter(None, names)))
+    return different if len(different) < 2 else [f"{name} ({names.count(name)} runs)" for name in different]
 
 
 def short(study: Dict[str, Any]) -> str:
@@ -70,8 +75,7 @@ def sentence(study: Dict[str, Any]) -> str:
         lost = row is not None and diverged(row) and not finished(row)
         missing = "every run of ReLA-g so far diverged" if lost else "ReLA-g is not measured against the baseline yet"
         return f"On {text.study_title(study)}, {missing}; {verdicts}."
-    where = f"On {text.study_title(study)} ({study['sentences']:,} test sentences)"
-    return f"{where}, {_standing(found, text.row_name(base))}; {verdicts}."
+    return f"On {text.test_set(study)}, {_standing(found, text.row_name(base))}; {verdicts}."
 
 
 def _standing(found: Summary, against: str) -> str:
@@ -92,7 +96,7 @@ def summary(study: Dict[str, Any]) -> str:
     wanted = sum(len(row["seeds"]) for row in rows)
     done, lost = sum(len(finished(row)) for row in rows), sum(len(diverged(row)) for row in rows)
     found = (
-        f"{text.study_title(study)}, {study['sentences']:,} test sentences: {len(rows)} rows, {text.seeds_text(rows)} "
+        f"{text.test_set(study)}: {len(rows)} row{'s' * (len(rows) != 1)}, {text.seeds_text(rows)} "
         f"each; {done} of {wanted} runs are done"
     )
     found += f", {lost} diverged." if lost else "."

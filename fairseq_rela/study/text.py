@@ -68,6 +68,20 @@ def study_title(study: Dict[str, Any]) -> str:
     return " ".join(filter(None, (name[:1].upper() + name[1:].replace("_", " "), pair)))
 
 
+def test_set(study: Dict[str, Any]) -> str:
+    """Return the task with the size of its test set, where runs are done."""
+    sentences = study.get("sentences")
+    return study_title(study) + (f" ({sentences:,} test sentences)" if sentences else "")
+
+
+def machine(record: Dict[str, Any]) -> str:
+    """Return a run's machine in words: its GPU, or else its processor and cores."""
+    if record.get("gpu"):
+        return str(record["gpu"])
+    processor, cores = record.get("processor"), record.get("cores")
+    return ", ".join(filter(None, (processor, f"{cores} cores" if cores else None)))
+
+
 def row_name(row: Dict[str, Any]) -> str:
     """Return the paper's name of a row, else what it is and where."""
     name = paper.NAMES.get(row["attention"], row["attention"])

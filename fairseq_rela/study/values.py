@@ -1,15 +1,13 @@
-"""Numbers of a study: one run's measures, their mean over seeds, and differences of two rows paired over seeds.
+"""Numbers of a study: measures by seed, their mean with its interval, and differences paired over the seeds.
 
-``study.json`` holds means and differences to the baseline already, and they are taken from there. Only what it does
-not hold is computed here from its runs: differences between two other rows, and measures at the level of words.
+``study.json`` holds the differences to the baseline, and they are taken from there. Intervals of the means, and
+differences between other rows, are computed here from its runs.
 """
 
-import math
-import statistics
-from functools import lru_cache
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-_CONFIDENCE = 0.95
+from . import statistics
+from .collect import measures
 
 
 class Summary(NamedTuple):
@@ -26,44 +24,11 @@ class Summary(NamedTuple):
     interval: Optional[Tuple[float, float]]
 
 
-@lru_cache(maxsize=None)
-def t_quantile(freedom: int, confidence: float = _CONFIDENCE) -> float:
-    """Return t with P(\\|T\\| <= t) = ``confidence`` for Student's T of ``freedom`` degrees, by bisection."""
-    low, high = 0.0, 1.0
-    while _t_share(high, freedom) < confidence:
-        high *= 2
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if _t_share(middle, freedom) < confidence else (low, middle)
-    return high
-
-
-def _t_share(t: float, freedom: int) -> float:
-    """P(\\|T\\| <= t): the finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
-    angle = math.atan(t / math.sqrt(freedom))
-    sine, cosine = math.sin(angle), math.cos(angle)
-    odd = freedom % 2
-    term = cosine if odd else 1.0
-    total = term if freedom > 1 else 0.0
-    for k in range(3 if odd else 2, freedom, 2):
-        term *= cosine**2 * (k - 1) / k
-        total += term
-    return 2 / math.pi * (angle + sine * total) if odd else sine * total
-
-
-def summarise(values: Sequence[float]) -> Optional[Summary]:
-    """Return mean, standard deviation and 95 % interval of some values, None where there are none."""
-    if not values:
+def summarise(numbers: Sequence[float]) -> Optional[Summary]:
+    """Return mean, standard deviation and 95 % interval of some numbers, None where there are none."""
+    if not numbers:
         return None
-    sd = statistics.stdev(values) if len(values) > 1 else None
-    return _summary(statistics.fmean(values), sd, len(values))
-
-
-def _summary(mean: float, sd: Optional[float], n: int) -> Summary:
-    if sd is None or n < 2:
-        return Summary(mean, None, n, None)
-    half = t_quantile(n - 1) * sd / math.sqrt(n)
-    return Summary(mean, sd, n, (mean - half, mean + half))
+    return Summary(statistics.mean(numbers), statistics.deviation(numbers), len(numbers), statistics.interval(numbers))
 
 
 # ---------------------------------------------------------------------------------------------------- rows and runs
@@ -113,46 +78,15 @@ def shuffled(run: Dict[str, Any], level: str) -> Dict[str, Any]:
     return (_block(run, level).get("shuffled") or {}).get("sites") or {}
 
 
-def value(run: Dict[str, Any], measure: str) -> Optional[float]:
-    """Return a measure of one run by its name in ``study.json``, None where the run lacks it.
-
-    ``words.`` before the name of a rate or diversity takes it at the level of words.
-    """
-    level = "words" if measure.startswith("words.") else "pieces"
-    kind, *rest = (measure[len("words.") :] if level == "words" else measure).split(".", 2)
-    if kind in ("bleu", "tokenised_bleu"):
-        return (run.get("score") or {}).get(kind)
-    if kind in ("parameters", "updates"):
-        return run.get(kind)
-    if kind == "valid_nll":
-        return min((point["nll"] for point in run.get("valid") or ()), default=None)
-    if kind == "aer":
-        alignment = (run.get("analysis") or {}).get("alignment")
-        return alignment[rest[0]][rest[1]] if alignment else None
-    if not rest:
-        return None
-    if kind == "null_rate_shuffled":
-        return shuffled(run, level).get(rest[0], {}).get("null_rate")
-    entry = sites(run, level).get(rest[0], {})
-    if kind == "diversity":
-        return entry.get("diversity", {}).get(rest[1])
-    return entry.get(kind)
-
-
 def values(row: Dict[str, Any], measure: str) -> Dict[int, float]:
     """Return a measure of every finished run of a row that has it, by seed."""
-    found = {run["seed"]: value(run, measure) for run in finished(row)}
+    found = {run["seed"]: measures(run).get(measure) for run in finished(row)}
     return {seed: number for seed, number in found.items() if number is not None}
 
 
 def mean(row: Optional[Dict[str, Any]], measure: str) -> Optional[Summary]:
     """Return the mean over the seeds of a row, None where no run has the measure."""
-    if row is None:
-        return None
-    known = row.get("mean", {}).get(measure)
-    if known is not None:
-        return _summary(known["mean"], known["sd"], known["n"])
-    return summarise(list(values(row, measure).values()))
+    return None if row is None else summarise(list(values(row, measure).values()))
 
 
 def difference(
