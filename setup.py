@@ -22,12 +22,14 @@ setup(
         "fairseq_rela.data",
         "fairseq_rela.kernels",
         "fairseq_rela.models",
+        "fairseq_rela.study",
         "fairseq_rela.tasks",
     ],
     package_dir={"fairseq_rela.configs": "configs"},
     package_data={
         "fairseq_rela.analysis": ["report.css", "report.js"],
         "fairseq_rela.configs": ["*.yaml", "*/*.yaml"],
+        "fairseq_rela.study": ["study.css"],
     },
     # fairseq comes under several names and brings its own torch: neither is required here
     install_requires=[

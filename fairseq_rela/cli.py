@@ -618,6 +618,8 @@ def _add_study(verbs) -> None:
 def _study(options: argparse.Namespace) -> None:
     from .study import queue
     from .study.collect import collect
+    from .study.docs import fill_documents
+    from .study.page import write_study
     from .study.runs import Places, finished, perform
     from .study.spec import load_study
 
@@ -643,8 +645,10 @@ def _study(options: argparse.Namespace) -> None:
     finally:
         if any(places.record(job).is_file() for job in study.jobs):
             with _holding(places.output / "study.json"):
-                collect(study, places)
-            print(f"{places.output}: study.json, tables, page and figures")
+                collected = collect(study, places)
+                write_study(collected, places.output)
+                changed = fill_documents(collected, places.output.resolve().parent.parent)
+            print(f"{places.output}: study.json, tables, page and figures", *changed, sep="\n")
 
 
 def _this_command(options: argparse.Namespace) -> List[str]:
