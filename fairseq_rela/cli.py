@@ -70,7 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
     for add in (
         *(_add_reproduce, _add_download, _add_synthetic, _add_prepare),
         *(_add_train, _add_average, _add_translate, _add_score, _add_attention, _add_analyze, _add_rank, _add_aer),
-        *(_add_report, _add_bench, _add_study),
+        *(_add_report, _add_bench, _add_study, _add_user_dir),
     ):
         add(verbs)
     return parser
@@ -804,6 +804,16 @@ def _bench_requests(options: argparse.Namespace) -> Tuple[Any, Any, List[str]]:
         names = tuple(options.attention or real_text.Request._field_defaults["attention"])
         real = real_text.Request(options.data, names, steps, options.max_tokens)
     return decode, real, parts
+
+
+def _add_user_dir(verbs) -> None:
+    _verb(verbs, "user-dir", _user_dir, "print the folder that fairseq's --user-dir takes")
+
+
+def _user_dir(options: argparse.Namespace) -> None:
+    from .commands import USER_DIR
+
+    print(USER_DIR)
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ def _held(experiment: Experiment, stage: str) -> ContextManager[None]:
 
 def _download(experiment: Experiment) -> None:
     if _extracted(experiment) is None:
-        fetch_all(experiment.spec.downloads, experiment.root / "downloads", experiment.offline)
+        fetch_all(dict(experiment.spec.downloads), experiment.root / "downloads", experiment.offline)
     else:
         print(f"{experiment.folder / 'raw'}: already extracted; the archives are not needed")
 

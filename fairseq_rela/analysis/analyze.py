@@ -361,7 +361,7 @@ class _Diversity:
 def _sites(sparsity: _Sparsity, diversity: _Diversity) -> Dict[str, Any]:
     sites: Dict[str, Any] = {}
     for site, modules in sparsity.modules.items():
-        layers = []
+        layers: List[Dict[str, Any]] = []
         for layer, module in modules.items():
             counts = sparsity.counts[site, layer]
             layers.append(
@@ -525,7 +525,7 @@ def _aer(counts: Counts) -> float:
 
 def _error_rates(counts: List[List[Counts]]) -> Dict[str, Any]:
     """AER of every head and layer, the mean over layers of the layer attention's and of the best head's (Table 5)."""
-    layers = []
+    layers: List[Dict[str, Any]] = []
     candidates: List[Tuple[float, int, Optional[int]]] = []
     for number, (*heads, together) in enumerate(counts):
         errors = [_aer(head) for head in heads]

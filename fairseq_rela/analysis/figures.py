@@ -417,7 +417,7 @@ def ranking_figure(group: Group, styles: Dict[str, plots.Style]) -> Optional[Fig
         + "; ".join(f"{run.label}: {run.files['rank']['pairs']:,} pairs" for run in runs)
         + ".",
         rows,
-        lambda: plots.draw_bars(names, bars, styles, "area under the ROC curve", *SCORES.values()),
+        lambda: plots.draw_bars(names, bars, styles, "area under the ROC curve", *SCORES.values()),  # type: ignore[arg-type]
     )
 
 

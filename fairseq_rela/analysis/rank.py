@@ -129,7 +129,8 @@ class PairEncoder:
         return [self._pair(*pair) for pair in zip(sources, targets)]
 
     def _pair(self, *texts: str) -> Encoded:
-        sides, reasons = [], []
+        sides: List[List[int]] = []
+        reasons: List[str] = []
         for side, (name, text) in enumerate(zip(("source", "target"), texts)):
             try:
                 pieces = self._pieces(side, text)
@@ -199,13 +200,14 @@ class PairScorer:
                 # as of a model whose training has diverged
                 finite = math.isfinite(values[1])
                 reason = "" if finite else "not finite"
-                scores[index] = self._score(pairs[index], *(values if finite else (math.nan, math.nan)), reason)
+                null_rate, log_probability = values if finite else (math.nan, math.nan)
+                scores[index] = self._score(pairs[index], null_rate, log_probability, reason)
         return [score for score in scores if score is not None]
 
     @staticmethod
     def _score(pair: Encoded, null_rate: float, log_probability: float, reason: str) -> Score:
-        pieces = (max(len(ids) - 1, 0) for ids in (pair.source, pair.target))
-        return Score(null_rate, log_probability, *pieces, reason)
+        source, target = (max(len(ids) - 1, 0) for ids in (pair.source, pair.target))
+        return Score(null_rate, log_probability, source, target, reason)
 
     def _batches(self, pairs: Sequence[Encoded]) -> Iterator[List[int]]:
         """Indices of pairs of like length, as many as ``max_tokens`` and memory for their weights allow."""

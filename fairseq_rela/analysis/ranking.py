@@ -171,7 +171,7 @@ def _first(keys: Sequence["numpy.ndarray"], candidates: "numpy.ndarray", number:
         threshold = numpy.partition(key[candidates], number - 1)[number - 1]
         below = candidates & (key < threshold)
         first |= below
-        number -= numpy.count_nonzero(below)  # at least 1 is left, the one at the threshold
+        number -= int(numpy.count_nonzero(below))  # at least 1 is left, the one at the threshold
         candidates = candidates & (key == threshold)
     first[numpy.flatnonzero(candidates)[:number]] = True
     return first

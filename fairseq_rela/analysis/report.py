@@ -826,7 +826,7 @@ def _example_pairs(name: str, examples: Sequence[Dict[str, Any]]) -> Html:
 
 
 def _wake(groups: Sequence[Group]) -> Html:
-    parts = [
+    parts: List[str] = [
         element(
             "p",
             "Of the heads that are off most often: the words whose queries most often attend to anything at all. In "
@@ -911,7 +911,7 @@ def _examples(groups: Sequence[Group]) -> Tuple[List[Dict[str, Any]], int]:
 def _packed(example: Example) -> Dict[str, Any]:
     """Weights in 16 bits: a zero stays a zero, and what is not one does not become one."""
     smallest, largest = _FLOAT16
-    weights = {}
+    weights: Dict[str, Any] = {}
     for site, layers in example.weights.items():
         weights[site] = []
         for layer in layers:

@@ -340,8 +340,8 @@ class _Scripts:
 
     def __init__(self, folder: Path, language: str) -> None:
         scripts = Path(folder) / "scripts" / "tokenizer"
-        self._normalise = [scripts / "normalize-punctuation.perl", "-l", language]
-        self._tokenise = [scripts / "tokenizer.perl", "-a", "-q", "-l", _moses_language(language)]
+        self._normalise: List[Any] = [scripts / "normalize-punctuation.perl", "-l", language]
+        self._tokenise: List[Any] = [scripts / "tokenizer.perl", "-a", "-q", "-l", _moses_language(language)]
         for script, *_ in (self._normalise, self._tokenise):
             if not script.is_file():
                 raise InputError(f"{script}: no such script; give the folder of a checkout of moses-smt/mosesdecoder")
