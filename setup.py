@@ -34,6 +34,8 @@ setup(
     extras_require={
         "chinese": ["jieba"],
         "plots": ["matplotlib>=3.7"],
+        "silver": ["eflomal"],
+        "study": ["scipy"],
         "slurm": ["hydra-submitit-launcher"],
         "gpu": ["triton>=3"],
         "test": ["hypothesis", "mypy", "pytest", "pytest-xdist", "ruff"],

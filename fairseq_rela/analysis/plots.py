@@ -9,6 +9,7 @@ import logging
 import unicodedata
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy
@@ -87,11 +88,16 @@ def choose_styles(models: Sequence[Tuple[str, Optional[str]]]) -> Dict[str, Styl
 
 
 class Line(NamedTuple):
-    """Values by layer, the first layer first; None leaves a gap."""
+    """Values by layer, the first layer first; None leaves a gap.
+
+    Attributes:
+        errors: half lengths of error bars, None where a value has none; no bars at all where empty.
+    """
 
     label: str
     values: Sequence[Optional[float]]
     dashed: bool = False
+    errors: Sequence[Optional[float]] = ()
 
 
 class Panel(NamedTuple):
@@ -193,14 +199,35 @@ def _draw_lines(axis: "Axes", panel: Panel, styles: Dict[str, Style]) -> None:
             clip_on=False,
             zorder=3,
         )
+        if line.errors:
+            _draw_errors(axis, line, style)
     step = 1 if longest <= 12 else -(-longest // 12)
     axis.set_xticks(range(1, longest + 1, step))
     axis.set_xlim(0.7, longest + 0.3)
 
 
+def _draw_errors(axis: "Axes", line: Line, style: Style) -> None:
+    bars = [
+        (place, value, error)
+        for place, (value, error) in enumerate(zip(line.values, line.errors), 1)
+        if value is not None and error is not None
+    ]
+    if bars:
+        places, values, errors = zip(*bars)
+        axis.errorbar(
+            places, values, errors, fmt="none", ecolor=style.colour, elinewidth=1, capsize=2.5, clip_on=False, zorder=2
+        )
+
+
 def _limits(panels: Sequence[Panel]) -> Tuple[float, float]:
     """From 0, so that lines can be compared, to what is said, else a little above the highest value."""
-    values = [value for panel in panels for line in panel.lines for value in line.values if value is not None]
+    values = [
+        value + (error or 0.0)
+        for panel in panels
+        for line in panel.lines
+        for value, error in zip_longest(line.values, line.errors)
+        if value is not None
+    ]
     top = max([panel.top or 0.0 for panel in panels] or [0.0])
     return 0.0, top or 1.08 * max(values, default=0.0) or 1.0
 
@@ -352,6 +379,102 @@ def draw_bars(
         ]
         _legend(figure, handles)
         return figure
+
+
+class Spread(NamedTuple):
+    """One model in a plot of points.
+
+    Attributes:
+        label: whose style it has.
+        points: a value for each seed.
+        mean: drawn as a bar across, with ``interval`` as a line where there is one.
+        reference: a value to compare with, drawn hollow.
+    """
+
+    label: str
+    points: Sequence[float]
+    mean: Optional[float] = None
+    interval: Optional[Tuple[float, float]] = None
+    reference: Optional[float] = None
+
+
+def draw_spreads(
+    panels: Sequence[Tuple[str, str, Sequence[Spread]]],
+    styles: Dict[str, Style],
+    reference: str = "",
+    zero: Sequence[bool] = (),
+) -> "Figure":
+    """Draw points, mean and interval of models, a line a model, the same models in each panel.
+
+    The axis shows all points, means and references; an interval that is longer than the points spread by far, as one of
+    two seeds is, ends at the frame.
+
+    Args:
+        panels: title, unit of the axis, and the models, the first one at the top.
+        reference: what the hollow markers are.
+        zero: for each panel, whether a line stands at 0.
+    """
+    with _style():
+        names = [spread.label for spread in panels[0][2]]
+        figure, axes = _figure(1, len(panels), 0.3 * len(names) + 1.3, sharey=True)
+        for place, (axis, (title, unit, spreads)) in enumerate(zip(axes[0], panels)):
+            for height, spread in enumerate(spreads):
+                _draw_spread(axis, height, spread, styles[spread.label])
+            if place < len(zero) and zero[place]:
+                axis.axvline(0, color="#666666", linewidth=1, linestyle=":", zorder=1)
+            axis.set_title(title)
+            axis.set_xlabel(unit)
+            axis.set_xlim(_spread_limits(spreads))
+            axis.grid(axis="x", color=GRID, linewidth=0.7)
+            axis.tick_params(axis="y", length=0)
+        axes[0][0].set_yticks(range(len(names)))
+        axes[0][0].set_yticklabels(list(map(_drawable, names)))
+        axes[0][0].set_ylim(len(names) - 0.4, -0.6)
+        grey = "#3d3d3d"
+        handles = [
+            _handle(Style(grey, "o"), "one seed", ""),
+            _handle(Style(grey, "|"), "mean, 95 % interval", "-"),
+        ]
+        if reference:
+            hollow = _handle(Style(grey, "D"), reference, "")
+            hollow.set_markerfacecolor("white")
+            handles.append(hollow)
+        _legend(figure, handles)
+        return figure
+
+
+def _draw_spread(axis: "Axes", height: int, spread: Spread, style: Style) -> None:
+    if spread.interval is not None:
+        axis.plot(spread.interval, [height, height], color=style.colour, linewidth=2, alpha=0.55, zorder=2)
+    if spread.mean is not None:
+        axis.plot([spread.mean], [height], color=style.colour, marker="|", markersize=14, markeredgewidth=2, zorder=3)
+    for point in spread.points:
+        axis.plot([point], [height], color=style.colour, marker="o", markersize=4.5, alpha=0.8, zorder=4)
+    if spread.reference is not None:
+        axis.plot(
+            [spread.reference],
+            [height],
+            marker="D",
+            markersize=6,
+            markerfacecolor="white",
+            markeredgecolor=style.colour,
+            zorder=3,
+        )
+
+
+def _spread_limits(spreads: Sequence[Spread]) -> Tuple[float, float]:
+    values = [value for spread in spreads for value in spread.points]
+    values += [value for spread in spreads for value in (spread.mean, spread.reference) if value is not None]
+    if not values:
+        return 0.0, 1.0
+    low, high = min(values), max(values)
+    reach = (high - low or 1.0) / 2  # an interval may go beyond the values by half of their spread
+    for spread in spreads:
+        if spread.interval is not None:
+            low = min(low, max(spread.interval[0], min(values) - reach))
+            high = max(high, min(spread.interval[1], max(values) + reach))
+    margin = 0.06 * (high - low or 1.0)
+    return low - margin, high + margin
 
 
 def render(figure: "Figure", kind: str) -> bytes:

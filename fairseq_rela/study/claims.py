@@ -1,0 +1,301 @@
+"""What the paper claims, held against a study by one rule."""
+
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+
+from ..analysis import paper
+from ..variants import SITES
+from . import text
+from .paper_tables import ERRORS, gold_name, paper_difference
+from .values import Summary, at_level, baseline, difference, find_row, mean, paired, values
+
+AGREES, DIFFERS, OPEN = "agrees", "does not", "cannot be told at this size"
+RULE = (
+    "A claim is one comparison or several. It **agrees** only where the 95 % interval of every comparison (Student's t "
+    "over the seeds, paired where two rows are compared) lies wholly on the paper's side of the limit, it **does not** "
+    "where at least one lies wholly on the other side, and it **cannot be told at this size** otherwise, and always "
+    "with a single seed. The intervals are not corrected for their number."
+)
+_HALF = 0.5  # a sparsity that is called high
+_ALMOST_NEVER = 0.01
+_FAILED = 0.5  # of the baseline's BLEU
+SHOWN = 4  # comparisons that a sentence names one by one
+
+
+class Check(NamedTuple):
+    """One comparison.
+
+    Attributes:
+        name: what is compared.
+        summary: what was measured, None where it was not.
+        above: whether the paper's side is above ``limit``, else below.
+        scale, digits, unit: how it is written.
+    """
+
+    name: str
+    summary: Optional[Summary]
+    above: bool
+    limit: float
+    scale: float = 1.0
+    digits: int = 2
+    unit: str = ""
+
+    @property
+    def verdict(self) -> str:
+        if self.summary is None or self.summary.interval is None:
+            return OPEN
+        low, high = self.summary.interval
+        if low > self.limit if self.above else high < self.limit:
+            return AGREES
+        return DIFFERS if (high < self.limit if self.above else low > self.limit) else OPEN
+
+    @property
+    def measured(self) -> str:
+        if self.summary is None:
+            return "not measured"
+        found = text.mean_interval(self.summary, self.digits, self.scale)
+        return f"{found}{' ' + self.unit if self.unit else ''}"
+
+    @property
+    def side(self) -> str:
+        limit = text.number(self.scale * self.limit, self.digits if self.limit % 1 else 0)
+        return f"{'above' if self.above else 'below'} {limit}{' ' + self.unit if self.unit else ''}"
+
+
+class Claim(NamedTuple):
+    """A claim of the paper.
+
+    Attributes:
+        claim: what the paper says, and where.
+        verdict: one of ``agrees``, ``does not``, ``cannot be told at this size``.
+        sentence: what was measured here.
+    """
+
+    claim: str
+    verdict: str
+    sentence: str
+    checks: Sequence[Check] = ()
+
+
+def judge(study: Dict[str, Any]) -> List[Claim]:
+    """Return every claim with its verdict by :data:`RULE`; a claim whose rows are not measured cannot be told."""
+    return [claim for make in _CLAIMS for claim in make(study)]
+
+
+def margin() -> float:
+    """Return the largest distance in BLEU between ReLA-g and softmax on the paper's five tasks."""
+    bleu = {row.attention: row.bleu for row in paper.TABLE_1[:10]}
+    pairs = [(bleu["rela_g"], bleu["softmax"])]
+    pairs += [(task["rela_g"], task["softmax"]) for task in paper.TABLE_3.values()]
+    return round(max(abs(first - second) for first, second in pairs), 2)
+
+
+def overall(checks: Sequence[Check]) -> str:
+    """Return the verdict of a claim that needs all of its comparisons."""
+    verdicts = [check.verdict for check in checks]
+    if DIFFERS in verdicts:
+        return DIFFERS
+    return AGREES if verdicts and all(verdict == AGREES for verdict in verdicts) else OPEN
+
+
+def _claim(claim: str, checks: Sequence[Check], paper_says: str) -> Claim:
+    return Claim(claim, overall(checks), f"{_sentence(checks)} {paper_says}".strip(), checks)
+
+
+def _sentence(checks: Sequence[Check]) -> str:
+    """Return what was measured: each comparison where they are few, else how many lie where."""
+    side = checks[0].side
+    if all(check.summary is None for check in checks):
+        return f"Not measured (the paper's side: {side})."
+    if len(checks) <= SHOWN:
+        return f"{'; '.join(f'{check.name}: {check.measured}' for check in checks)} (the paper's side: {side})."
+    counts = {verdict: [check for check in checks if check.verdict == verdict] for verdict in (AGREES, DIFFERS, OPEN)}
+    parts = [
+        f"{len(counts[AGREES])} of {len(checks)} comparisons lie on the paper's side ({side}), "
+        f"{len(counts[DIFFERS])} on the other, {len(counts[OPEN])} are open"
+    ]
+    parts += [f"{check.name}: {check.measured}" for check in counts[DIFFERS]]
+    return "; ".join(parts) + "."
+
+
+def _pair(study: Dict[str, Any], first: int, second: int, measure: str, name: str, **how: Any) -> Check:
+    """Return a comparison of two rows of Table 1, the first less the second."""
+    rows = find_row(study, first), find_row(study, second)
+    return Check(name, difference(study, *rows, measure), **how)
+
+
+# ------------------------------------------------------------------------------------------------------------- quality
+
+_BLEU = {"unit": "BLEU"}
+
+
+def _quality(study: Dict[str, Any]) -> List[Claim]:
+    limit = margin()
+    rela = find_row(study, 7)
+    published = paper_difference(study, rela) if rela else None
+    says = (
+        f"On par is read as at most {limit:.1f} BLEU behind, the largest distance between the two on the paper's five "
+        "tasks"
+    )
+    says += f"; on WMT14 En-De the paper has {text.number(published, 1, sign=True)}." if published is not None else "."
+    with_softmax = [_pair(study, 7, 1, "bleu", "ReLA-g less softmax", above=True, limit=-limit, **_BLEU)]
+    others = [
+        _pair(study, 7, number, "bleu", f"ReLA-g less {name}", above=True, limit=-limit, **_BLEU)
+        for number, name in ((2, "sparsemax"), (3, "1.5-entmax"))
+    ]
+    return [
+        _claim("ReLA-g translates on par with softmax (Table 1)", with_softmax, says),
+        _claim("ReLA-g translates on par with sparsemax and 1.5-entmax (Table 1)", others, ""),
+    ]
+
+
+def _norm_needed(study: Dict[str, Any]) -> List[Claim]:
+    row, base = find_row(study, 4), baseline(study)
+    claim = "ReLU alone does not train: a norm is needed (Table 1, row 4)"
+    runs = row["runs"] if row else []
+    if not runs:
+        return [Claim(claim, OPEN, "Not measured.")]
+    expected = values(base, "bleu") if base else {}
+    known = [run for run in runs if run["state"] == "diverged" or run["seed"] in expected]
+    failed = [
+        run for run in known if run["state"] == "diverged" or run["score"]["bleu"] < _FAILED * expected[run["seed"]]
+    ]
+    verdict = OPEN
+    if len(known) > 1 and len(failed) in (0, len(known)):
+        verdict = AGREES if failed else DIFFERS
+    lost = sum(run["state"] == "diverged" for run in failed)
+    sentence = (
+        f"{len(failed)} of {len(known)} runs failed ({lost} diverged, {len(failed) - lost} ended below half of "
+        "softmax's BLEU with the same seed). Here the claim agrees where all of at least two runs failed, and does not "
+        "where none did."
+    )
+    summary = mean(row, "bleu")
+    if summary is not None:
+        sentence += f" BLEU: {text.mean_interval(summary)}."
+    return [Claim(claim, verdict, sentence)]
+
+
+def _ablation(study: Dict[str, Any]) -> List[Claim]:
+    limit = margin()
+    start = [
+        _pair(study, number, 5, "bleu", f"{name} less ReLU + RMSNorm", above=True, limit=0, **_BLEU)
+        for number, name in ((6, "ReLA-i"), (7, "ReLA-g"))
+    ]
+    variants = [
+        _pair(study, number, 7, "bleu", f"{name} less ReLA-g", above=False, limit=limit, **_BLEU)
+        for number, name in ((8, "LayerNorm"), (9, "GeLU"), (10, "Leaky ReLU"))
+    ]
+    alone = [
+        _pair(study, number, 1, "bleu", f"{name} only, less softmax", above=True, limit=-limit, **_BLEU)
+        for number, name in ((12, "decoder"), (13, "cross-attention"))
+    ]
+    encoder = [
+        _pair(study, number, 11, "bleu", f"{name} only, less encoder only", above=True, limit=0, **_BLEU)
+        for number, name in ((12, "decoder"), (13, "cross-attention"))
+    ]
+    return [
+        _claim("The gate, or ReLA-i's start, gains over the norm alone (rows 5 to 7)", start, ""),
+        _claim("LayerNorm, GeLU or Leaky ReLU gain nothing over ReLA-g (rows 8 to 10)", variants, ""),
+        _claim("ReLA-g in decoder or cross-attention alone is on par with softmax (rows 12, 13)", alone, ""),
+        _claim("ReLA-g in the encoder alone is behind those two (rows 11 to 13)", encoder, ""),
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------------ analysis
+
+_PERCENT = {"scale": 100.0, "digits": 1, "unit": "%"}
+_POINTS = {"scale": 100.0, "digits": 1, "unit": "points"}
+
+
+def _of_sites(study: Dict[str, Any], kind: str, above: bool, limit: float) -> List[Check]:
+    row = find_row(study, 7)
+    return [Check(site, mean(row, at_level(study, f"{kind}.{site}")), above, limit, **_PERCENT) for site in SITES]
+
+
+def _sparsity(study: Dict[str, Any]) -> List[Claim]:
+    high = _of_sites(study, "sparsity", True, _HALF)
+    return [
+        _claim(
+            "ReLA-g is highly sparse at every site (Figure 3)",
+            high,
+            "High is read as more than half of the weights exactly 0.",
+        )
+    ]
+
+
+def _null_rates(study: Dict[str, Any]) -> List[Claim]:
+    row = find_row(study, 7)
+    true, false = (
+        values(row, at_level(study, f"{kind}.cross")) if row else {} for kind in ("null_rate", "null_rate_shuffled")
+    )
+    rise = [Check("cross-attention, shuffled less true", paired(false, true), True, 0, **_POINTS)]
+    return [
+        _claim("Heads of ReLA-g switch off for some queries (Figure 6)", _of_sites(study, "null_rate", True, 0), ""),
+        _claim("Shuffled targets raise the null rate of cross-attention (Figure 6)", rise, ""),
+        _claim(
+            "The attention averaged over the heads of a layer is almost never null (section 5.2)",
+            _of_sites(study, "layer_null_rate", False, _ALMOST_NEVER),
+            "Almost never is read as below 1 % of the queries.",
+        ),
+    ]
+
+
+def _diversity(study: Dict[str, Any]) -> List[Claim]:
+    checks = []
+    softmax, row = find_row(study, 1), find_row(study, 7)
+    for tau in [tau for attention, tau in paper.TABLE_6 if attention == "rela_g"]:
+        for site in SITES:
+            ours, theirs = (
+                values(one, at_level(study, f"diversity.{site}.{at}")) if one else {}
+                for one, at in ((row, tau), (softmax, "1.0"))
+            )
+            checks.append(Check(f"{site}, \u03c4 = {tau}", paired(ours, theirs), True, 0, digits=3, unit="nats"))
+    return [_claim("Heads of ReLA-g are more diverse than those of softmax (Table 6)", checks, "")]
+
+
+def _alignment(study: Dict[str, Any]) -> List[Claim]:
+    def checks(number: int, against: str) -> List[Check]:
+        return [
+            _pair(study, 7, number, measure, f"{name}{against}", above=False, limit=0, **_POINTS)
+            for name, measure in ERRORS.items()
+        ]
+
+    links = f"Against {gold_name(study)}." if study.get("gold_kind") else ""
+    sparse = checks(2, ", less sparsemax") + checks(3, ", less 1.5-entmax")
+    return [
+        _claim("ReLA-g aligns better than softmax (AER, Table 5)", checks(1, ""), links),
+        _claim("ReLA-g aligns better than sparsemax and 1.5-entmax (AER, Table 5)", sparse, links),
+    ]
+
+
+def _ranking(study: Dict[str, Any]) -> List[Claim]:
+    row = find_row(study, 7)
+    start = "auc.null_rate."
+    kinds = [name[len(start) :] for name in (row["mean"] if row else ()) if name.startswith(start)]
+    if not kinds:
+        return []
+    found = [Check(kind.replace("_", " "), mean(row, start + kind), True, 0.5) for kind in kinds]
+    better = [
+        kind
+        for kind in kinds
+        if mean(row, f"auc.log_probability.{kind}") is not None
+        and mean(row, start + kind).mean > mean(row, f"auc.log_probability.{kind}").mean
+    ]
+    says = f"Ahead of the model's own log-probability on average: {text.join(better).replace('_', ' ') or 'none'}."
+    return [_claim("The null rate of cross-attention finds wrong pairs (section 5.2; area under ROC)", found, says)]
+
+
+_CLAIMS: List[Callable[[Dict[str, Any]], List[Claim]]] = [
+    _quality,
+    _norm_needed,
+    _ablation,
+    _sparsity,
+    _null_rates,
+    _diversity,
+    _alignment,
+    _ranking,
+]
+
+
+def count(claims: Sequence[Claim]) -> Dict[str, int]:
+    """Return how many claims have each verdict."""
+    return {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in (AGREES, DIFFERS, OPEN)}

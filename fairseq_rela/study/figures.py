@@ -1,0 +1,247 @@
+"""Figures 3, 5 and 6 of the paper from a study, by layer with error bars over the seeds, and BLEU by row."""
+
+import statistics
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from ..analysis import plots
+from ..analysis.figures import SITE_NAMES, Figure
+from ..variants import SITES
+from . import text
+from .paper_tables import in_order, paper_difference
+from .values import Summary, baseline, difference, finished, level, mean, shuffled, sites, values
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+
+_DRAWN_ROWS = (1, 2, 3, 7)  # of Table 1, those that the paper's figures have
+_MOST = 6  # lines in a figure, where the study has none of these rows
+_BARS = "Error bars: standard deviation over the seeds, where there are several."
+
+
+class Layers(NamedTuple):
+    """A number of every layer of a site of a row, by seed."""
+
+    row: Dict[str, Any]
+    name: str
+    site: str
+    targets: str
+    by_layer: List[Dict[int, float]]
+
+    @property
+    def means(self) -> List[Optional[float]]:
+        return [statistics.fmean(seeds.values()) if seeds else None for seeds in self.by_layer]
+
+    @property
+    def errors(self) -> List[Optional[float]]:
+        return [statistics.stdev(seeds.values()) if len(seeds) > 1 else None for seeds in self.by_layer]
+
+    def line(self, scale: float = 1.0) -> plots.Line:
+        means = [None if value is None else scale * value for value in self.means]
+        errors = [None if value is None else scale * value for value in self.errors]
+        return plots.Line(self.name, means, self.targets == "shuffled", errors)
+
+
+def all_figures(study: Dict[str, Any]) -> List[Figure]:
+    """Return the figures whose numbers the study has."""
+    names = text.figure_names(study["rows"])
+    styles = plots.choose_styles([(names[row["label"]], row["attention"]) for row in in_order(study)])
+    made = (_bleu(study), _sparsity(study, styles), _diversity(study, styles), _null_rates(study, styles))
+    return [figure for figure in made if figure is not None]
+
+
+def _layers(
+    study: Dict[str, Any], get: Callable[[Dict[str, Any]], Optional[float]], targets: str = "true"
+) -> List[Layers]:
+    """Return a number of every layer, by row and site, the rows of Table 1 first."""
+    found = []
+    names = text.figure_names(study["rows"])
+    blocks = shuffled if targets == "shuffled" else sites
+    for row in in_order(study):
+        measured = {run["seed"]: blocks(run, level(study)) for run in finished(row)}
+        for site in SITES:
+            layers = {seed: block[site]["layers"] for seed, block in measured.items() if site in block}
+            by_layer: List[Dict[int, float]] = [{} for _ in range(max(map(len, layers.values()), default=0))]
+            for seed, entries in layers.items():
+                for place, entry in enumerate(entries):
+                    number = get(entry)
+                    if number is not None:
+                        by_layer[place][seed] = number
+            if any(by_layer):
+                found.append(Layers(row, names[row["label"]], site, targets, by_layer))
+    return found
+
+
+def _rows_of(found: Sequence[Layers], key: str) -> List[Dict[str, Any]]:
+    """Return the numbers as rows of a table: mean, standard deviation and each seed's."""
+    return [
+        {
+            "row": one.row["label"],
+            "site": one.site,
+            "targets": one.targets,
+            "layer": layer,
+            key: average,
+            "sd": error,
+            "seeds": " ".join(f"{seed}={value:.6g}" for seed, value in sorted(seeds.items())),
+        }
+        for one in found
+        for layer, (average, error, seeds) in enumerate(zip(one.means, one.errors, one.by_layer), 1)
+    ]
+
+
+def _drawn(study: Dict[str, Any], found: Sequence[Layers]) -> List[Layers]:
+    """Return the lines of the rows that the paper's figures have; all are in the files of numbers."""
+    rows = [row for row in in_order(study) if any(one.row is row for one in found)]
+    chosen = [row for row in rows if row["table_1"] in _DRAWN_ROWS] or rows[:_MOST]
+    return [one for one in found if any(one.row is row for row in chosen)]
+
+
+def _panels(drawn: Sequence[Layers], unit: str, scale: float, top: Optional[float] = None) -> List[plots.Panel]:
+    return [
+        plots.Panel(SITE_NAMES[site], unit, [one.line(scale) for one in drawn if one.site == site], top)
+        for site in SITES
+    ]
+
+
+def _lines_figure(
+    study: Dict[str, Any],
+    name: str,
+    title: str,
+    caption: str,
+    found: List[Layers],
+    key: str,
+    panels: Callable[[Sequence[Layers]], List[List[plots.Panel]]],
+    styles: Dict[str, plots.Style],
+    kinds: Tuple[str, str] = ("", ""),
+) -> Optional[Figure]:
+    if not found:
+        return None
+    drawn = _drawn(study, found)
+    others = " The other rows are in the files." if len(found) > len(drawn) else ""
+    caption = f"{caption} Of {level(study)}. {_BARS}{others}"
+    number = " ".join(name.split("-")[:2]).capitalize()
+    return Figure(
+        name,
+        number,
+        title,
+        caption,
+        _rows_of(found, key),
+        lambda: plots.draw_layer_lines(panels(drawn), styles, *kinds),
+    )
+
+
+def _sparsity(study: Dict[str, Any], styles: Dict[str, plots.Style]) -> Optional[Figure]:
+    return _lines_figure(
+        study,
+        "figure-3-sparsity",
+        "Sparsity by layer",
+        "Share of attention weights that are exactly 0, averaged over the heads of a layer.",
+        _layers(study, lambda layer: layer.get("sparsity")),
+        "sparsity",
+        lambda drawn: [_panels(drawn, "weights exactly 0 (%)", 100, 100)],
+        styles,
+    )
+
+
+def _diversity(study: Dict[str, Any], styles: Dict[str, plots.Style]) -> Optional[Figure]:
+    return _lines_figure(
+        study,
+        "figure-5-diversity",
+        "Head diversity by layer",
+        "How much the heads of a layer differ; 0 where all are equal. Weights that do not sum to 1 are made "
+        "probabilities by a softmax at \u03c4 = 1.",
+        _layers(study, lambda layer: layer.get("diversity", {}).get("1.0")),
+        "diversity",
+        lambda drawn: [_panels(drawn, "head diversity (nats)", 1)],
+        styles,
+    )
+
+
+def _null_rates(study: Dict[str, Any], styles: Dict[str, plots.Style]) -> Optional[Figure]:
+    found = [
+        *_layers(study, lambda layer: layer.get("null_rate")),
+        *_layers(study, lambda layer: layer.get("null_rate"), "shuffled"),
+    ]
+    return _lines_figure(
+        study,
+        "figure-6-null-rate",
+        "Null rate by layer, on true and on shuffled targets",
+        "Share of queries all of whose weights are 0, averaged over heads. Solid: true targets. Dashed: each source "
+        "with the target of another; the encoder sees no target, so there the lines coincide.",
+        found,
+        "null_rate",
+        lambda drawn: [_panels(drawn, "null queries (%)", 100)],
+        styles,
+        ("true targets", "shuffled targets"),
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------- BLEU
+
+
+def _readable(study: Dict[str, Any]) -> Tuple[List[Dict[str, Any]], List[Dict[str, Any]]]:
+    """Return the rows with a score, and apart from them those so far below the best that all others would touch."""
+    scored = [(row, mean(row, "bleu").mean) for row in in_order(study) if values(row, "bleu")]
+    best = max((score for _, score in scored), default=0.0)
+    return [row for row, score in scored if score >= best / 2], [row for row, score in scored if score < best / 2]
+
+
+def _bleu(study: Dict[str, Any]) -> Optional[Figure]:
+    rows, failed = _readable(study)
+    if not rows:
+        return None
+    names = text.figure_names(study["rows"])
+    caption = (
+        "Left: sacreBLEU of each seed. Right: the difference to the baseline with the same seed, and the paper's on "
+        "WMT14 En-De at base size. Horizontal lines are 95 % intervals by Student's t, which two seeds make very long; "
+        "they end at the frame."
+    )
+    if failed:
+        caption += (
+            " Too low for this scale: "
+            + ", ".join(f"{names[row['label']]} {text.mean_sd(mean(row, 'bleu'))}" for row in failed)
+            + "."
+        )
+    empty = [names[row["label"]] for row in in_order(study) if row not in (*rows, *failed)]
+    if empty:
+        caption += f" Without a finished run: {', '.join(empty)}."
+    styles = {names[row["label"]]: plots.choose_styles([("", row["attention"])])[""] for row in rows}
+    return Figure(
+        "bleu-by-row",
+        "Table 1",
+        "BLEU by row, with every seed",
+        caption,
+        [entry for row in (*rows, *failed) for entry in _bleu_rows(study, row)],
+        lambda: _draw_bleu(study, rows, styles),
+    )
+
+
+def _bleu_rows(study: Dict[str, Any], row: Dict[str, Any]) -> List[Dict[str, Any]]:
+    base = baseline(study)
+    reference = values(base, "bleu") if base else {}
+    return [
+        {
+            "row": row["label"],
+            "table_1": row["table_1"],
+            "seed": seed,
+            "bleu": bleu,
+            "difference": bleu - reference[seed] if row is not base and seed in reference else None,
+        }
+        for seed, bleu in sorted(values(row, "bleu").items())
+    ]
+
+
+def _draw_bleu(study: Dict[str, Any], rows: List[Dict[str, Any]], styles: Dict[str, plots.Style]) -> "Drawing":
+    base, names = baseline(study), text.figure_names(study["rows"])
+
+    def spread(row: Dict[str, Any], key: str, summary: Optional[Summary], paper: Optional[float]) -> plots.Spread:
+        points = [entry[key] for entry in _bleu_rows(study, row) if entry[key] is not None]
+        found = (summary.mean, summary.interval) if summary else (None, None)
+        return plots.Spread(names[row["label"]], points, *found, paper)
+
+    scores = [spread(row, "bleu", mean(row, "bleu"), None) for row in rows]
+    against = [
+        spread(row, "difference", difference(study, row, base, "bleu"), paper_difference(study, row)) for row in rows
+    ]
+    name = text.row_name(base) if base else study["baseline"]
+    panels = [("score", "sacreBLEU", scores), (f"difference to {name}", "BLEU", against)]
+    return plots.draw_spreads(panels, styles, "the paper, WMT14 En-De", (False, True))

@@ -1,0 +1,313 @@
+"""The paper's Tables 1, 5 and 6 with a study's numbers beside them, as rows of text for Markdown and HTML."""
+
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from ..analysis import paper
+from ..variants import SITES
+from . import text
+from .values import at_level, baseline, difference, finished, level, mean
+
+NAME, OURS, PAPER, COUNT = "name", "ours", "paper", "count"  # kinds of columns
+ERRORS = {
+    "normal AoL": "aer.normal.aol",
+    "normal AoH": "aer.normal.aoh",
+    "shifted AoL": "aer.shifted.aol",
+    "shifted AoH": "aer.shifted.aoh",
+}
+SITE_NAMES = {"encoder": "encoder", "decoder": "decoder", "cross": "cross"}
+_COMPARED_ROWS = (1, 2, 3, 7)  # of Table 1, those of Tables 5 and 6
+
+
+class Table(NamedTuple):
+    """A table of text.
+
+    Attributes:
+        kinds: of the columns, ``name``, ``ours``, ``paper`` or ``count``.
+    """
+
+    title: str
+    kinds: Sequence[str]
+    head: Sequence[str]
+    rows: List[List[str]]
+    notes: List[str]
+
+
+def all_tables(study: Dict[str, Any]) -> List[Table]:
+    """Return every table of a study in the order of the paper."""
+    return [
+        table_1(study),
+        training(study),
+        rates(study),
+        *alignment_tables(study),
+        diversity(study),
+    ]
+
+
+def in_order(study: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """Return the rows of Table 1 by number, then the others as the study lists them."""
+    return sorted(study["rows"], key=lambda row: row["table_1"] or len(paper.TABLE_1) + 1)
+
+
+def _number(row: Dict[str, Any]) -> str:
+    return str(row["table_1"] or text.NONE)
+
+
+def paper_bleu(row: Optional[Dict[str, Any]]) -> Optional[float]:
+    published = text.published_row(row) if row else None
+    return published.bleu if published else None
+
+
+def paper_difference(study: Dict[str, Any], row: Dict[str, Any]) -> Optional[float]:
+    """Return the paper's BLEU of a row less that of the study's baseline, None where it has not both."""
+    of_row, of_baseline = paper_bleu(row), paper_bleu(baseline(study))
+    if row is baseline(study) or of_row is None or of_baseline is None:
+        return None
+    return of_row - of_baseline
+
+
+# ------------------------------------------------------------------------------------------------------------ Table 1
+
+
+def table_1(study: Dict[str, Any]) -> Table:
+    """Return BLEU of every row: mean, difference to the baseline, bootstrap, and the paper's beside them."""
+    rows = []
+    for row in in_order(study):
+        published = text.published_row(row)
+        failed = published is not None and published.bleu is None
+        summary = mean(row, "bleu")
+        rows.append(
+            [
+                _number(row),
+                text.row_name(row),
+                text.runs_done(row),
+                text.mean_sd(summary) if summary else text.without_number(row),
+                "training failed" if failed else text.optional(paper_bleu(row), 1),
+                _difference(study, row),
+                text.optional(paper_difference(study, row), 1, sign=True),
+                bootstrap(row),
+            ]
+        )
+    against = f"difference to {baseline_name(study)}"
+    head = ["row", "model", "seeds", "BLEU", "paper", against, "paper's difference", "bootstrap, p < 0.05"]
+    notes = [
+        "BLEU is sacreBLEU's, mean ± standard deviation over the seeds. The difference is paired over the same seeds, "
+        "with its 95 % interval by Student's t; a row of one seed has none (n = 1). The paired bootstrap is "
+        "sacreBLEU's over the sentences of the test set: in how many seeds a difference has p < 0.05. "
+        f"The paper's columns are of {paper.TASK_NAMES[paper.TABLE_1_TASK]} at base size: another task, so compare "
+        "the differences and not the scores.",
+        *_signatures(study),
+        *_settings(study),
+        *_lost(study),
+    ]
+    return Table(
+        "Table 1: translation quality", [COUNT, NAME, COUNT, OURS, PAPER, OURS, PAPER, OURS], head, rows, notes
+    )
+
+
+def baseline_name(study: Dict[str, Any]) -> str:
+    base = baseline(study)
+    return text.row_name(base) if base else study["baseline"]
+
+
+def _difference(study: Dict[str, Any], row: Dict[str, Any]) -> str:
+    """Return the difference in BLEU with its interval, and over how many seeds where the row itself has more."""
+    found, own = difference(study, row, baseline(study), "bleu"), mean(row, "bleu")
+    written = text.mean_interval(found, sign=True)
+    return f"{written} (n = {found.n})" if found and found.interval and own and found.n < own.n else written
+
+
+def bootstrap(row: Dict[str, Any]) -> str:
+    """Return in how many seeds p < 0.05, and in which direction: ``3 of 4, lower``."""
+    found = list((row.get("bootstrap") or {}).values())
+    if not found:
+        return text.NONE
+    clear = [one["difference"] for one in found if one["p"] < 0.05]
+    lower, higher = sum(gain < 0 for gain in clear), sum(gain > 0 for gain in clear)
+    way = f" ({lower} lower, {higher} higher)" if lower and higher else f", {'lower' if lower else 'higher'}"
+    return f"{len(clear)} of {len(found)}{way if clear else ''}"
+
+
+def _signatures(study: Dict[str, Any]) -> List[str]:
+    scores = [run.get("score") or {} for row in study["rows"] for run in finished(row)]
+    signatures = dict.fromkeys(score["signature"] for score in scores if "signature" in score)
+    return [f"sacreBLEU signature: `{signature}`." for signature in signatures]
+
+
+def _settings(study: Dict[str, Any]) -> List[str]:
+    changed = [(row["label"], row["overrides"]) for row in in_order(study) if row["overrides"]]
+    if not changed:
+        return []
+    return ["Settings: " + "; ".join(f"{label} `{' '.join(overrides)}`" for label, overrides in changed) + "."]
+
+
+def _lost(study: Dict[str, Any]) -> List[str]:
+    lost = [
+        f"{row['label']} with seed {run['seed']}" + (f" ({run['reason']})" if run.get("reason") else "")
+        for row in in_order(study)
+        for run in row["runs"]
+        if run["state"] == "diverged"
+    ]
+    return [f"Diverged, and left out of every mean: {'; '.join(lost)}."] if lost else []
+
+
+def training(study: Dict[str, Any]) -> Table:
+    """Return what else was measured of the translations and the training of every row."""
+    measures = [
+        ("tokenised BLEU", "tokenised_bleu", 2),
+        ("length ratio", "length_ratio", 3),
+        ("validation NLL (bits)", "valid_nll", 3),
+        ("updates", "updates", 0),
+        ("parameters", "parameters", 0),
+    ]
+    rows = [
+        [_number(row), text.row_name(row), *(_plain(row, measure, digits) for _, measure, digits in measures)]
+        for row in in_order(study)
+    ]
+    notes = [
+        "Mean ± standard deviation over the seeds. The length ratio is that of hypotheses to references; the NLL is "
+        "the lowest of a training, in bits for each piece."
+    ]
+    head = ["row", "model", *(name for name, _, _ in measures)]
+    return Table("Training and translation", [COUNT, NAME] + 5 * [OURS], head, rows, notes)
+
+
+def _plain(row: Dict[str, Any], measure: str, digits: int) -> str:
+    summary = mean(row, measure)
+    if summary is None:
+        return text.without_number(row)
+    if digits:
+        return text.mean_sd(summary, digits)
+    return f"{summary.mean:,.0f}" + (f" ± {summary.sd:,.0f}" if summary.sd else "")
+
+
+# ------------------------------------------------------------------------------------------- sparsity and null rates
+
+
+def rates(study: Dict[str, Any]) -> Table:
+    """Return sparsity and null rates of every row, the means over layers of Figures 3 and 6."""
+    columns = [(f"exact zeros, {SITE_NAMES[site]}", f"sparsity.{site}") for site in SITES]
+    columns += [(f"null, {SITE_NAMES[site]}", f"null_rate.{site}") for site in SITES]
+    columns += [
+        ("null, cross, shuffled", "null_rate_shuffled.cross"),
+        ("null, cross, mean of heads", "layer_null_rate.cross"),
+    ]
+    rows = [
+        [
+            _number(row),
+            text.row_name(row),
+            *(_rate(row, at_level(study, measure), 2 if measure.startswith("layer") else 1) for _, measure in columns),
+        ]
+        for row in in_order(study)
+    ]
+    notes = [
+        f"In percent, of {level(study)}, mean ± standard deviation over the seeds. Exact zeros: share of attention "
+        "weights that are exactly 0. Null: share of queries all of whose weights are 0, averaged over heads; shuffled: "
+        "each source with the target of another; mean of heads: of the attention averaged over the heads of a layer."
+    ]
+    kinds = [COUNT, NAME] + len(columns) * [OURS]
+    return Table("Figures 3 and 6: sparsity and null rates", kinds, ["row", "model", *dict(columns)], rows, notes)
+
+
+def _rate(row: Dict[str, Any], measure: str, digits: int) -> str:
+    summary = mean(row, measure)
+    return text.mean_sd(summary, digits, 100) if summary else text.without_number(row)
+
+
+# ------------------------------------------------------------------------------------------------------------ Table 5
+
+
+def alignment_tables(study: Dict[str, Any]) -> List[Table]:
+    """Return the alignment error rates, and their differences to the baseline; none where no row was aligned."""
+    measured = [row for row in in_order(study) if any(mean(row, measure) for measure in ERRORS.values())]
+    return [_table_5(study, measured), _table_5_differences(study, measured)] if measured else []
+
+
+def gold_name(study: Dict[str, Any]) -> str:
+    return "a gold alignment" if study.get("gold_kind") == "gold" else "a silver alignment"
+
+
+def _paper_errors(row: Optional[Dict[str, Any]]) -> Optional[paper.AlignmentErrors]:
+    same = row is not None and row["table_1"] in _COMPARED_ROWS
+    return paper.TABLE_5.get(row["attention"]) if same else None
+
+
+def _table_5(study: Dict[str, Any], measured: Sequence[Dict[str, Any]]) -> Table:
+    rows = []
+    for row in measured:
+        published = _paper_errors(row) or (None,) * len(ERRORS)
+        cells = [_number(row), text.row_name(row)]
+        for measure, of_paper in zip(ERRORS.values(), published):
+            cells += [text.mean_sd(mean(row, measure), 1, 100), text.optional(of_paper)]
+        rows.append(cells)
+    head = ["row", "model", *(name for error in ERRORS for name in (error, "paper"))]
+    silver = (
+        "The links are silver: made by a statistical aligner and not by people, so that an error may be the aligner's. "
+        if study.get("gold_kind") != "gold"
+        else ""
+    )
+    notes = [
+        f"In percent, lower is better, mean ± standard deviation over the seeds. {silver}AoL: mean over layers of the "
+        "error of the attention averaged over heads; AoH: of the best head of each layer. Normal: step i with target "
+        "word i; shifted: step i with target word i \u2212 1. The paper's language pair, models and links are others."
+    ]
+    title = f"Table 5: alignment error rate against {gold_name(study)}"
+    return Table(title, [COUNT, NAME] + len(ERRORS) * [OURS, PAPER], head, rows, notes)
+
+
+def _table_5_differences(study: Dict[str, Any], measured: Sequence[Dict[str, Any]]) -> Table:
+    base = baseline(study)
+    published_base = _paper_errors(base)
+    rows = []
+    for row in (row for row in measured if row is not base):
+        published = _paper_errors(row)
+        cells = [_number(row), text.row_name(row)]
+        for place, measure in enumerate(ERRORS.values()):
+            of_paper = published[place] - published_base[place] if published and published_base else None
+            cells += [
+                text.mean_interval(difference(study, row, base, measure), 1, 100, sign=True),
+                text.optional(of_paper, 1, sign=True),
+            ]
+        rows.append(cells)
+    head = ["row", "model", *(name for error in ERRORS for name in (error, "paper"))]
+    notes = ["In points, below 0 is better, with the 95 % interval of the difference, paired over the seeds."]
+    title = f"Table 5, difference to {baseline_name(study)}, against {gold_name(study)}"
+    return Table(title, [COUNT, NAME] + len(ERRORS) * [OURS, PAPER], head, rows, notes)
+
+
+# ------------------------------------------------------------------------------------------------------------ Table 6
+
+
+def diversity(study: Dict[str, Any]) -> Table:
+    """Return head diversity: the rows of the paper's tables at each temperature, the others at 1."""
+    rows = []
+    for row in in_order(study):
+        for tau, published in _temperatures(study, row):
+            name = text.row_name(row) + (f", \u03c4 = {tau}" if tau != "1.0" or len(published_taus(row)) > 1 else "")
+            cells = [_number(row), name]
+            for site in SITES:
+                summary = mean(row, at_level(study, f"diversity.{site}.{tau}"))
+                cells += [
+                    text.mean_sd(summary, 3) if summary else text.without_number(row),
+                    text.optional(published.get(site)),
+                ]
+            rows.append(cells)
+    notes = [
+        f"In nats, of {level(study)}, averaged over layers, mean ± standard deviation over the seeds. 0 is where all "
+        "heads of a layer are equal. \u03c4 is the temperature of the softmax over weights that do not sum to 1."
+    ]
+    head = ["row", "model", *(name for site in SITES for name in (SITE_NAMES[site], "paper"))]
+    return Table("Table 6: head diversity", [COUNT, NAME] + len(SITES) * [OURS, PAPER], head, rows, notes)
+
+
+def published_taus(row: Dict[str, Any]) -> Dict[Optional[str], Dict[str, float]]:
+    """Return the paper's Table 6 of a row, by temperature."""
+    if row["table_1"] not in _COMPARED_ROWS:
+        return {}
+    return {tau: sites for (attention, tau), sites in paper.TABLE_6.items() if attention == row["attention"]}
+
+
+def _temperatures(study: Dict[str, Any], row: Dict[str, Any]) -> List[Tuple[str, Dict[str, float]]]:
+    published = published_taus(row)
+    if None in published:
+        return [("1.0", published[None])]
+    return [(str(tau), sites) for tau, sites in published.items()] or [("1.0", {})]

@@ -1,0 +1,158 @@
+"""A study in Markdown: the full tables, the short one, and where they stand in the documents."""
+
+import statistics
+from typing import Any, Dict, List, Optional, Sequence
+
+from ..analysis import paper
+from ..errors import InputError
+from . import claims, paper_tables, text
+from .values import Summary, baseline, difference, diverged, find_row, finished, mean
+
+NO_ALIGNMENT = "No alignment error rate was measured in this study."
+_SHORT_ROWS = (1, 2, 3, 7)
+
+
+def full(study: Dict[str, Any]) -> str:
+    """Return what the study found, in Markdown: a summary, the claims with their rule, and every table."""
+    parts = [summary(study), _claims(study)]
+    parts += [_table(table) for table in paper_tables.all_tables(study)]
+    if not paper_tables.alignment_tables(study):
+        parts.append(NO_ALIGNMENT)
+    parts += [effort(study), f"`rela study {study['study']}` repeats it."]
+    return "\n\n".join(parts)
+
+
+def effort(study: Dict[str, Any]) -> str:
+    """Return how long the trainings took, and on which machine."""
+    seconds = [sum((run.get("seconds") or {}).values()) for row in study["rows"] for run in finished(row)]
+    known = [number for number in seconds if number]
+    if not known:
+        return "The time of the runs was not recorded."
+    return (
+        f"Training a run took {text.duration(statistics.median(known))} (median), all {len(known)} together "
+        f"{text.duration(sum(known))} of one process's time; machine: {text.join(machines(study)) or 'not recorded'}."
+    )
+
+
+def machines(study: Dict[str, Any]) -> List[str]:
+    """Return the machines that the runs were trained on, with the number of runs where there are several."""
+    names = [text.machine(run.get("machine") or {}) for row in study["rows"] for run in finished(row)]
+    different = list(dict.fromkeys(filter(None, names)))
+    return different if len(different) < 2 else [f"{name} ({names.count(name)} runs)" for name in different]
+
+
+def short(study: Dict[str, Any]) -> str:
+    """Return four rows of Table 1 with mean and interval, and a sentence on what they show."""
+    base = baseline(study)
+    rows = []
+    for row in (row for number in _SHORT_ROWS for row in study["rows"] if row["table_1"] == number):
+        bleu = mean(row, "bleu")
+        rows.append(
+            [
+                text.row_name(row),
+                text.runs_done(row),
+                text.mean_interval(bleu) if bleu else text.without_number(row),
+                text.mean_interval(difference(study, row, base, "bleu"), sign=True),
+                text.optional(paper_tables.paper_difference(study, row), 1, sign=True),
+            ]
+        )
+    against = f"difference to {paper_tables.baseline_name(study)}"
+    task = paper.TASK_NAMES[paper.TABLE_1_TASK]
+    head = ["model", "seeds", "BLEU [95 % interval]", f"{against} [95 % interval]", f"paper, {task}: {against}"]
+    return f"{markdown(head, rows, names=1)}\n\n{sentence(study)}"
+
+
+def sentence(study: Dict[str, Any]) -> str:
+    """Return in one sentence how ReLA-g stands to the baseline, and how many claims of the paper were found."""
+    counts = claims.count(claims.judge(study))
+    verdicts = (
+        f"of {sum(counts.values())} claims of the paper {counts[claims.AGREES]} agree, {counts[claims.DIFFERS]} do "
+        f"not, and {counts[claims.OPEN]} cannot be told at this size"
+    )
+    row, base = find_row(study, 7), baseline(study)
+    found = difference(study, row, base, "bleu")
+    if found is None:
+        lost = row is not None and diverged(row) and not finished(row)
+        missing = "every run of ReLA-g so far diverged" if lost else "ReLA-g is not measured against the baseline yet"
+        return f"On {text.study_title(study)}, {missing}; {verdicts}."
+    return f"On {text.test_set(study)}, {_standing(found, text.row_name(base))}; {verdicts}."
+
+
+def _standing(found: Summary, against: str) -> str:
+    size = f"{text.number(abs(found.mean))} BLEU"
+    side = "behind" if found.mean < 0 else "ahead of"
+    if found.interval is None:
+        return f"ReLA-g is {size} {side} {against} with the one seed that both have, which cannot be told from chance"
+    low, high = found.interval
+    bounds = f"95 % interval of the difference {text.number(low)} to {text.number(high)}, {found.n} seeds"
+    if low <= 0 <= high:
+        return f"ReLA-g is {size} {side} {against} on average, which cannot be told from chance ({bounds})"
+    return f"ReLA-g is {size} {side} {against} ({bounds})"
+
+
+def summary(study: Dict[str, Any]) -> str:
+    """Return what was run: task, test set, rows, seeds, and what is missing."""
+    rows = study["rows"]
+    wanted = sum(len(row["seeds"]) for row in rows)
+    done, lost = sum(len(finished(row)) for row in rows), sum(len(diverged(row)) for row in rows)
+    found = (
+        f"{text.test_set(study)}: {len(rows)} row{'s' * (len(rows) != 1)}, {text.seeds_text(rows)} "
+        f"each; {done} of {wanted} runs are done"
+    )
+    found += f", {lost} diverged." if lost else "."
+    left = wanted - done - lost
+    return found + (f" {left} are left, so that the numbers below are preliminary." if left > 0 else "")
+
+
+def _claims(study: Dict[str, Any]) -> str:
+    judged = claims.judge(study)
+    rows = [[claim.claim, f"**{claim.verdict}**", claim.sentence] for claim in judged]
+    return f"### The paper's claims\n\n{claims.RULE}\n\n" + markdown(["the paper", "here", "measured"], rows, names=3)
+
+
+def _table(table: paper_tables.Table) -> str:
+    kinds = (paper_tables.NAME,)
+    names = 1 + max(place for place, kind in enumerate(table.kinds) if kind in kinds)
+    return "\n\n".join([f"### {table.title}", markdown(table.head, table.rows, names), *table.notes])
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]], names: int) -> str:
+    """Return a Markdown table whose first ``names`` columns are aligned at the left, the others at the right."""
+    marks = ["---" if place < names else "---:" for place in range(len(head))]
+    return "\n".join(f"| {' | '.join(map(_escaped, row))} |" for row in [head, marks, *rows])
+
+
+def _escaped(cell: str) -> str:
+    return " ".join(cell.replace("|", "\\|").split())
+
+
+# ---------------------------------------------------------------------------------------------------------- documents
+
+
+def markers(name: str, kind: str = "") -> List[str]:
+    """Return the two comments between which the Markdown of a study stands: of :func:`full`, or ``kind="short"``."""
+    middle = f"study:{name}:{kind}" if kind else f"study:{name}"
+    return [f"<!-- {middle} begin -->", f"<!-- {middle} end -->"]
+
+
+def fill(document: str, name: str, kind: str, content: str) -> str:
+    """Return a document with ``content`` between the markers of a study, in place of what stands there.
+
+    Raises:
+        InputError: the markers are not there once each, in this order.
+    """
+    begin, end = markers(name, kind)
+    places = document.find(begin), document.find(end)
+    if document.count(begin) != 1 or document.count(end) != 1 or places[0] > places[1]:
+        raise InputError(
+            f"the document needs {begin} and, after it, {end}, once each; write both on lines of their own"
+        )
+    return f"{document[: places[0] + len(begin)]}\n{content}\n{document[places[1] :]}"
+
+
+def between(document: str, name: str, kind: str = "") -> Optional[str]:
+    """Return what stands between the markers of a study, None where the document has none."""
+    begin, end = markers(name, kind)
+    if begin not in document or end not in document:
+        return None
+    return document.split(begin, 1)[1].split(end, 1)[0].strip("\n")

@@ -1,0 +1,107 @@
+"""Numbers of a study: measures by seed, their mean with its interval, and differences paired over the seeds.
+
+``study.json`` holds the differences to the baseline, and they are taken from there. Intervals of the means, and
+differences between other rows, are computed here from its runs.
+"""
+
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from . import statistics
+from .collect import measures
+
+
+class Summary(NamedTuple):
+    """A mean over seeds.
+
+    Attributes:
+        sd: the sample's standard deviation, None for one seed.
+        interval: of the mean, 95 %, by Student's t; None for one seed.
+    """
+
+    mean: float
+    sd: Optional[float]
+    n: int
+    interval: Optional[Tuple[float, float]]
+
+
+def summarise(numbers: Sequence[float]) -> Optional[Summary]:
+    """Return mean, standard deviation and 95 % interval of some numbers, None where there are none."""
+    if not numbers:
+        return None
+    return Summary(statistics.mean(numbers), statistics.deviation(numbers), len(numbers), statistics.interval(numbers))
+
+
+# ---------------------------------------------------------------------------------------------------- rows and runs
+
+
+def finished(row: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """Return the runs of a row that ended with a model, by seed."""
+    return [run for run in row["runs"] if run["state"] == "done"]
+
+
+def diverged(row: Dict[str, Any]) -> List[Dict[str, Any]]:
+    return [run for run in row["runs"] if run["state"] == "diverged"]
+
+
+def find_row(study: Dict[str, Any], number: int) -> Optional[Dict[str, Any]]:
+    """Return the study's row that is row ``number`` of Table 1, None where it has none."""
+    return next((row for row in study["rows"] if row["table_1"] == number), None)
+
+
+def baseline(study: Dict[str, Any]) -> Optional[Dict[str, Any]]:
+    return next((row for row in study["rows"] if row["label"] == study["baseline"]), None)
+
+
+def level(study: Dict[str, Any]) -> str:
+    """Return ``words`` where every analysis has that level, which is the paper's, else ``pieces``."""
+    analyses = [run["analysis"] for row in study["rows"] for run in finished(row) if run.get("analysis")]
+    return "words" if analyses and all(analysis.get("words") for analysis in analyses) else "pieces"
+
+
+def at_level(study: Dict[str, Any], measure: str) -> str:
+    """Return the name of a rate or diversity at the level of the study, see :func:`level`."""
+    return f"words.{measure}" if level(study) == "words" else measure
+
+
+def _block(run: Dict[str, Any], level: str) -> Dict[str, Any]:
+    analysis = run.get("analysis") or {}
+    return analysis if level == "pieces" else analysis.get("words") or {}
+
+
+def sites(run: Dict[str, Any], level: str) -> Dict[str, Any]:
+    """Return what was measured of a run at each site: layers, and their means."""
+    return _block(run, level).get("sites") or {}
+
+
+def shuffled(run: Dict[str, Any], level: str) -> Dict[str, Any]:
+    """Return the null rates of a run at each site where each source has the target of another."""
+    return (_block(run, level).get("shuffled") or {}).get("sites") or {}
+
+
+def values(row: Dict[str, Any], measure: str) -> Dict[int, float]:
+    """Return a measure of every finished run of a row that has it, by seed."""
+    found = {run["seed"]: measures(run).get(measure) for run in finished(row)}
+    return {seed: number for seed, number in found.items() if number is not None}
+
+
+def mean(row: Optional[Dict[str, Any]], measure: str) -> Optional[Summary]:
+    """Return the mean over the seeds of a row, None where no run has the measure."""
+    return None if row is None else summarise(list(values(row, measure).values()))
+
+
+def difference(
+    study: Dict[str, Any], row: Optional[Dict[str, Any]], other: Optional[Dict[str, Any]], measure: str
+) -> Optional[Summary]:
+    """Return ``row`` less ``other``, paired over the seeds that both have; None where there is no such seed."""
+    if row is None or other is None or row is other:
+        return None
+    known = row.get("difference", {}).get(measure) if other["label"] == study["baseline"] else None
+    if known is not None:
+        interval = known["interval"]
+        return Summary(known["mean"], None, known["n"], tuple(interval) if interval else None)
+    return paired(values(row, measure), values(other, measure))
+
+
+def paired(first: Dict[int, float], second: Dict[int, float]) -> Optional[Summary]:
+    """Return ``first`` less ``second`` over the seeds of both."""
+    return summarise([first[seed] - second[seed] for seed in sorted(first) if seed in second])

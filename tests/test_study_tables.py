@@ -1,0 +1,285 @@
+"""A study's numbers and Markdown: means, intervals and differences by scipy, honest words where numbers are missing."""
+
+import re
+
+import numpy
+import pytest
+from conftest import ROOT
+from study_records import ROWS, SITES, make_study, noise, t_interval
+
+from fairseq_rela.analysis import paper
+from fairseq_rela.data.lines import read_json
+from fairseq_rela.errors import InputError
+from fairseq_rela.study import docs, paper_tables, tables, text, values
+
+STUDIES = sorted(ROOT.glob("studies/*/study.json"))
+
+
+def scores(mean, n, name):
+    """Return BLEU of n seeds around a mean."""
+    return [mean + 0.4 * noise(seed, name) for seed in range(n)]
+
+
+def full_study(**options):
+    """Return all rows, four seeds for the paper's four and two for the others."""
+    four = {"softmax": 34.2, "sparsemax": 33.9, "entmax15": 34.1, "rela_g": 32.6}
+    return make_study(
+        {label: scores(four.get(label, 33.0), 4 if label in four else 2, label) for label in ROWS}, **options
+    )
+
+
+def cells(markdown, title):
+    """Return the rows of the table below a title, cell by cell."""
+    body = markdown.split(f"### {title}", 1)[1].split("\n### ", 1)[0]
+    lines = [line for line in body.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def numbers(cell):
+    return [float(number) for number in re.findall(r"[+-]?\d+\.?\d*", cell.replace("\u2212", "-"))]
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 9])
+def test_a_summary_has_the_interval_of_scipy(n):
+    sample = scores(30, n, "summary")
+    mean, sd, interval = t_interval(sample)
+    found = values.summarise(sample)
+    assert (found.mean, found.sd, found.n) == (pytest.approx(mean), pytest.approx(sd), n)
+    assert found.interval == pytest.approx(interval)
+
+
+def test_one_seed_has_no_interval_and_none_no_summary():
+    assert values.summarise([30.0]) == (30.0, None, 1, None) and values.summarise([]) is None
+
+
+def test_a_difference_is_paired_over_the_seeds_of_both_rows():
+    study = make_study({"softmax": [34, 35, 36, 37], "rela_g": [33, 33.5, 34.8], "rela_i": [None, 32, 33]})
+    rela_g, rela_i = values.find_row(study, 7), values.find_row(study, 6)
+    mean, _, interval = t_interval([33.5 - 32, 34.8 - 33])
+    found = values.difference(study, rela_g, rela_i, "bleu")
+    assert (found.mean, found.n) == (pytest.approx(mean), 2) and found.interval == pytest.approx(interval)
+    assert values.difference(study, rela_g, values.baseline(study), "bleu").n == 3
+    assert values.difference(study, rela_g, rela_g, "bleu") is None
+    assert values.difference(study, rela_g, None, "bleu") is None
+
+
+def test_measures_computed_from_runs_equal_those_of_the_record():
+    study = full_study()
+    for row in study["rows"]:
+        known = dict(row["mean"])
+        for measure, expected in known.items():
+            found = values.summarise(list(values.values(row, measure).values()))
+            assert found.mean == pytest.approx(expected["mean"]) and found.n == expected["n"], measure
+
+
+def test_rates_are_of_words_where_every_analysis_has_them():
+    study, pieces = full_study(words=True), full_study()
+    assert (values.level(study), values.level(pieces)) == ("words", "pieces")
+    row = values.find_row(study, 7)
+    expected = [run["analysis"]["words"]["sites"]["cross"]["sparsity"] for run in row["runs"]]
+    assert values.mean(row, values.at_level(study, "sparsity.cross")).mean == pytest.approx(numpy.mean(expected))
+    assert "of words" in tables.full(study) and "of pieces" in tables.full(pieces)
+    del row["runs"][0]["analysis"]["words"]
+    assert values.level(study) == "pieces"
+
+
+def test_table_1_has_every_row_with_the_paper_beside_it():
+    study = full_study()
+    head, _, *rows = cells(tables.full(study), "Table 1: translation quality")
+    assert len(rows) == len(ROWS) and all(len(row) == len(head) for row in rows)
+    published = {row.row: row.bleu for row in paper.TABLE_1}
+    reference = {run["seed"]: run["score"]["bleu"] for run in study["rows"][0]["runs"]}
+    for row, line in zip(paper_tables.in_order(study), rows):
+        sample = {run["seed"]: run["score"]["bleu"] for run in row["runs"]}
+        assert numbers(line[3]) == pytest.approx(
+            [numpy.mean(list(sample.values())), numpy.std(list(sample.values()), ddof=1)], abs=0.005
+        )
+        if row["label"] != "softmax":
+            mean, _, interval = t_interval([sample[seed] - reference[seed] for seed in sample])
+            assert numbers(line[5]) == pytest.approx([mean, *interval], abs=0.005)
+        if row["table_1"] in (None, 4):
+            assert line[4] == ("-" if row["table_1"] is None else "training failed") and line[6] == "-"
+        else:
+            assert numbers(line[4]) == [published[row["table_1"]]]
+        if row["table_1"] not in (None, 1, 4):
+            assert numbers(line[6]) == pytest.approx([published[row["table_1"]] - published[1]], abs=0.05)
+
+
+def test_a_difference_over_fewer_seeds_than_the_row_names_their_number():
+    study = make_study({"softmax": [34, 35], "rela_g": [33, 33.5, 34.8]})
+    line = cells(tables.full(study), "Table 1: translation quality")[3]
+    assert line[5].endswith("(n = 2)") and line[2] == "3 of 4"
+
+
+@pytest.mark.parametrize(
+    "found,expected",
+    [
+        ([(-1, 0.01), (-2, 0.2), (-1, 0.04)], "2 of 3, lower"),
+        ([(1, 0.01)], "1 of 1, higher"),
+        ([(1, 0.01), (-1, 0.01)], "2 of 2 (1 lower, 1 higher)"),
+        ([(1, 0.05)], "0 of 1"),
+        ([], "-"),
+    ],
+)
+def test_the_bootstrap_says_in_how_many_seeds_and_in_which_direction(found, expected):
+    row = {"bootstrap": {str(seed): {"difference": d, "p": p} for seed, (d, p) in enumerate(found)}}
+    assert paper_tables.bootstrap(row) == expected
+
+
+def test_table_5_is_in_percent_and_names_silver_links():
+    study = full_study()
+    title = "Table 5: alignment error rate against a silver alignment"
+    rows = {line[1]: line for line in cells(tables.full(study), title)[2:]}
+    found = [run["analysis"]["alignment"]["shifted"]["aoh"] for run in values.find_row(study, 7)["runs"]]
+    assert numbers(rows["ReLA-g"][8])[0] == pytest.approx(100 * numpy.mean(found), abs=0.05)
+    assert numbers(rows["ReLA-g"][9]) == [paper.TABLE_5["rela_g"].shifted_aoh]
+    assert rows["ReLA-g, cross only"][9] == "-"
+    differences = cells(tables.full(study), "Table 5, difference to softmax, against a silver alignment")[2:]
+    line = next(line for line in differences if line[1] == "ReLA-g")
+    assert numbers(line[3]) == pytest.approx([64.46 - 75.95], abs=0.05)
+    gold = tables.full(full_study(gold_kind="gold"))
+    assert "against a gold alignment" in gold and "silver" not in gold
+    assert "silver" in tables.full(study)
+
+
+def test_table_6_has_the_temperatures_of_the_paper():
+    study = full_study()
+    rows = {line[1]: line for line in cells(tables.full(study), "Table 6: head diversity")[2:]}
+    for tau in ("1.0", "0.5", "0.25", "0.1"):
+        line = rows[f"ReLA-g, \u03c4 = {tau}"]
+        for place, site in enumerate(SITES):
+            runs = values.find_row(study, 7)["runs"]
+            found = [run["analysis"]["sites"][site]["diversity"][tau] for run in runs]
+            assert numbers(line[2 + 2 * place])[0] == pytest.approx(numpy.mean(found), abs=0.0005)
+            assert numbers(line[3 + 2 * place]) == [paper.TABLE_6["rela_g", tau][site]]
+    assert numbers(rows["softmax"][3]) == [0.56] and rows["sparsemax"][3] == "-"
+
+
+def test_missing_and_diverged_runs_are_said():
+    study = make_study({"softmax": [34.0], "relu": [None, None], "rela_i": [], "rela_g": [33.0, None]}, gold_kind=None)
+    markdown = tables.full(study)
+    lines = {line[1]: line for line in cells(markdown, "Table 1: translation quality")[2:]}
+    assert lines["softmax"][2:4] == ["1 of 4", "34.00 (n = 1)"]
+    assert lines["ReLU alone"][2:4] == ["0 of 4, 2 diverged", "diverged"]
+    assert lines["ReLA-i"][2:4] == ["0 of 4", "-"]
+    assert lines["ReLA-g"][2:4] == ["1 of 4, 1 diverged", "33.00 (n = 1)"] and lines["ReLA-g"][5].endswith("(n = 1)")
+    assert "2 of 16 runs are done, 3 diverged. 11 are left" in markdown
+    assert "rela_g with seed 2 (the loss is not finite after 300 updates)" in markdown
+    assert "Table 5:" not in markdown and tables.NO_ALIGNMENT in markdown
+    assert "nan" not in markdown.lower() and "None" not in markdown
+
+
+@pytest.mark.parametrize("bleu", [{}, {"softmax": []}, {"rela_g": [33.0]}, {"softmax": [None], "rela_g": [None]}])
+def test_the_poorest_studies_have_tables(bleu):
+    study = make_study(bleu, gold_kind=None)
+    assert "Table 1" in tables.full(study) and tables.short(study)
+
+
+def test_a_row_without_analysis_has_a_score_and_no_rates():
+    study = make_study({"softmax": [34.0, 34.5], "rela_g": [33.0, 33.2]}, gold_kind=None)
+    for row in study["rows"]:
+        row["difference"] = {}
+        for run in row["runs"]:
+            run["analysis"] = {}
+    lines = cells(tables.full(study), "Figures 3 and 6: sparsity and null rates")[2:]
+    assert all(cell == "-" for line in lines for cell in line[2:])
+
+
+def test_cells_cannot_break_the_table():
+    study = make_study({"softmax": [34.0], "rela_g-lr5e-3": [33.0]})
+    study["rows"][1]["label"] = "a|b\nc"
+    head, _, *rows = cells(tables.full(study), "Table 1: translation quality")
+    assert len(rows) == 2 and all(len(row) == len(head) for row in rows)
+
+
+def test_the_short_table_has_four_rows_and_a_sentence():
+    markdown = tables.short(full_study())
+    table, sentence = markdown.split("\n\n")
+    rows = [line.split("|")[1].strip() for line in table.splitlines()[2:]]
+    assert rows == ["softmax", "sparsemax", "1.5-entmax", "ReLA-g"]
+    assert len(sentence.splitlines()) == 1 and "behind softmax" in sentence and "4 seeds" in sentence
+
+
+@pytest.mark.parametrize(
+    "rela_g,expected",
+    [
+        ([33.0, 33.1, 32.9, 33.0], "ReLA-g is 1.00 BLEU behind softmax (95 % interval"),
+        ([35.0, 35.1, 34.9, 35.0], "ReLA-g is 1.00 BLEU ahead of softmax (95 % interval"),
+        ([33.0, 35.1, 33.9, 33.2], "ReLA-g is 0.20 BLEU behind softmax on average, which cannot be told from chance"),
+        ([33.0], "ReLA-g is 1.00 BLEU behind softmax with the one seed that both have, which cannot be told"),
+        ([None], "every run of ReLA-g so far diverged"),
+        ([], "ReLA-g is not measured against the baseline yet"),
+    ],
+)
+def test_the_sentence_says_no_more_than_the_interval(rela_g, expected):
+    study = make_study({"softmax": [34.0, 34.1, 33.9, 34.0], "rela_g": rela_g})
+    assert expected in tables.sentence(study)
+
+
+@pytest.mark.parametrize(
+    "task,languages,title",
+    [
+        ("multi30k_en_de", ["en", "de"], "Multi30k En-De"),
+        ("wmt14_en_de", ["en", "de"], "WMT14 En-De"),
+        ("synthetic", ["src", "tgt"], "Synthetic Src-Tgt"),
+    ],
+)
+def test_titles_name_the_task_for_people(task, languages, title):
+    assert text.study_title({"task": task, "languages": languages}) == title
+
+
+def test_numbers_have_a_minus_sign_and_no_negative_zero():
+    assert text.number(-1.256) == "\u22121.26" and text.number(-0.001, sign=True) == "0.00"
+    assert text.number(0.5, 1, sign=True) == "+0.5"
+
+
+# ---------------------------------------------------------------------------------------------------------- documents
+
+
+def test_filling_replaces_only_what_stands_between_the_markers():
+    before, after = "# Title\n\n<!-- study:a begin -->", "<!-- study:a end -->\n\nText about a.\n"
+    filled = tables.fill(f"{before}\nold\n\nold\n{after}", "a", "", "new")
+    assert filled == f"{before}\nnew\n{after}"
+    assert tables.fill(filled, "a", "", "new") == filled and tables.between(filled, "a") == "new"
+    assert tables.between(filled, "a", "short") is None
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "",
+        "<!-- study:a begin -->",
+        "<!-- study:a end --><!-- study:a begin -->",
+        "<!-- study:a begin --><!-- study:a begin --><!-- study:a end -->",
+        "<!-- study:ab begin --><!-- study:ab end -->",
+    ],
+)
+def test_a_document_without_its_markers_is_refused(document):
+    with pytest.raises(InputError, match="<!-- study:a begin -->"):
+        tables.fill(document, "a", "", "new")
+
+
+def test_documents_with_markers_are_filled_and_others_left(tmp_path):
+    study = full_study()
+    name = study["study"]
+    (tmp_path / "README.md").write_text(f"a\n<!-- study:{name}:short begin -->\n<!-- study:{name}:short end -->\nb\n")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "results.md").write_text("nothing\n")
+    assert docs.fill_documents(study, tmp_path) == [tmp_path / "README.md"]
+    assert tables.between((tmp_path / "README.md").read_text(encoding="utf-8"), name, "short") == tables.short(study)
+    assert (tmp_path / "docs" / "results.md").read_text() == "nothing\n"
+    assert docs.fill_documents(study, tmp_path) == []
+
+
+@pytest.mark.parametrize("document,kind", docs.DOCUMENTS)
+def test_documents_hold_what_the_studies_give(document, kind):
+    """README.md and docs/results.md are generated: `rela study NAME --collect` writes them again."""
+    path = ROOT / document
+    checked = 0
+    for study in map(read_json, STUDIES):
+        found = tables.between(path.read_text(encoding="utf-8"), study["study"], kind) if path.is_file() else None
+        if found is not None:
+            assert found == (tables.short(study) if kind else tables.full(study))
+            checked += 1
+    if not checked:
+        pytest.skip(f"{document} shows no study yet")
