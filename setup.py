@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
 
@@ -14,22 +14,11 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     python_requires=">=3.8",
-    packages=[
-        "fairseq_rela",
-        "fairseq_rela.analysis",
-        "fairseq_rela.benchmark",
-        "fairseq_rela.configs",
-        "fairseq_rela.data",
-        "fairseq_rela.kernels",
-        "fairseq_rela.models",
-        "fairseq_rela.study",
-        "fairseq_rela.tasks",
-    ],
+    packages=[*find_packages(include=["fairseq_rela", "fairseq_rela.*"]), "fairseq_rela.configs"],
     package_dir={"fairseq_rela.configs": "configs"},
     package_data={
-        "fairseq_rela.analysis": ["report.css", "report.js"],
+        "": ["*.css", "*.js", "*.html", "*.jinja", "py.typed"],
         "fairseq_rela.configs": ["*.yaml", "*/*.yaml"],
-        "fairseq_rela.study": ["study.css"],
     },
     # fairseq comes under several names and brings its own torch: neither is required here
     install_requires=[
@@ -45,10 +34,17 @@ setup(
     extras_require={
         "chinese": ["jieba"],
         "plots": ["matplotlib>=3.7"],
+        "silver": ["eflomal"],
+        "study": ["scipy"],
         "slurm": ["hydra-submitit-launcher"],
         "gpu": ["triton>=3"],
-        "test": ["hypothesis", "pytest", "pytest-xdist", "ruff"],
+        "test": ["hypothesis", "mypy", "pytest", "pytest-xdist", "ruff"],
     },
     entry_points={"console_scripts": ["rela = fairseq_rela.cli:main"]},
-    classifiers=["License :: OSI Approved :: MIT License", "Programming Language :: Python :: 3"],
+    classifiers=[
+        "License :: OSI Approved :: MIT License",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
 )

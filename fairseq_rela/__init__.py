@@ -2,7 +2,7 @@
 
 ``--user-dir fairseq_rela`` on any fairseq command, or ``import fairseq_rela`` in Python, makes the model
 ``transformer_rela``, the task ``translation_rela``, the tokenizer ``rela_moses`` and the BPE ``rela_bpe`` known
-to fairseq. Nothing else happens on import.
+to fairseq, and puts guided alignment for every variant in the place of fairseq's. Nothing else happens on import.
 """
 
 import sys
@@ -25,7 +25,7 @@ def register() -> None:
     from fairseq.models import MODEL_REGISTRY
     from fairseq.tasks import TASK_REGISTRY
 
-    from . import encoders  # noqa: F401
+    from . import criterions, encoders, readers  # noqa: F401
     from .models import transformer_rela
     from .tasks import translation_rela
 
@@ -36,6 +36,8 @@ def register() -> None:
     ):
         if cls.__module__ != module.__name__:
             raise ImportError(f"the {kind} name {name} is taken by {cls.__module__}; load only one of the two plugins")
+    criterions.register()
+    readers.let_unknown_words_follow_links()
     compat.warn_about(compat.probe_fairseq())
 
 

@@ -5,7 +5,7 @@ import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, ContextManager, List, Optional, Sequence
+from typing import Any, ContextManager, List, Optional, Sequence, Tuple
 
 from .errors import InputError
 
@@ -70,7 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
     for add in (
         *(_add_reproduce, _add_download, _add_synthetic, _add_prepare),
         *(_add_train, _add_average, _add_translate, _add_score, _add_attention, _add_analyze, _add_rank, _add_aer),
-        *(_add_report, _add_bench, _add_study),
+        *(_add_report, _add_bench, _add_study, _add_user_dir),
     ):
         add(verbs)
     return parser
@@ -146,6 +146,12 @@ def _add_prepare(verbs) -> None:
     )
     parser.add_argument("--truecase", action="store_true", default=None, help="learn and apply Moses' truecasing")
     parser.add_argument("--remove-diacritics", action="store_true", default=None, help="of Romanian")
+    parser.add_argument(
+        "--normalise-width",
+        action="store_true",
+        default=None,
+        help="full-width Latin letters and digits, as in Chinese, become those of ASCII (default: they stay)",
+    )
     parser.add_argument("--max-tokens", type=int, help="drop training pairs longer than this (default: 250)")
     parser.add_argument("--max-ratio", type=float, help="and those more unequal in length than this (default: 9)")
     parser.add_argument("--max-pieces", type=int, help="and those longer than this after BPE (default: 1023)")
@@ -162,7 +168,7 @@ def _add_prepare(verbs) -> None:
 
 _SETTINGS = (
     *("tokeniser", "tokenised", "truecase", "remove_diacritics", "max_tokens", "max_ratio", "max_pieces"),
-    *("remove_duplicates", "merges", "vocabulary_threshold"),
+    *("remove_duplicates", "merges", "vocabulary_threshold", "normalise_width"),
 )
 
 
@@ -271,7 +277,12 @@ def _translate(options: argparse.Namespace) -> None:
 
 def _add_score(verbs) -> None:
     parser = _verb(verbs, "score", _score, "sacreBLEU of a translation against the raw reference")
-    parser.add_argument("--hypotheses", type=Path, required=True, help="OUTPUT.bpe or OUTPUT.tok of `rela translate`")
+    parser.add_argument(
+        "--hypotheses",
+        type=Path,
+        required=True,
+        help="OUTPUT.bpe or OUTPUT.tok of `rela translate`, or the H- or D- lines of fairseq-generate",
+    )
     parser.add_argument("--reference", type=Path, required=True, help="raw reference text, plain or .gz")
     parser.add_argument("-t", "--target-lang", required=True, help="target language code")
     parser.add_argument("--tokeniser", default="moses", help="of the data: moses or none")
@@ -282,16 +293,19 @@ def _add_score(verbs) -> None:
 
 def _score(options: argparse.Namespace) -> None:
     from .data.lines import read_lines, refuse_overwriting, write_json
-    from .evaluation import score
+    from .data.outputs import in_order
+    from .evaluation import score, suspect_order
     from .pipeline import describe_score
 
     tokenised = options.tokenised_reference
     if options.output:
         refuse_overwriting(filter(None, (options.hypotheses, options.reference, tokenised)), [options.output])
     with _holding(options.output):
+        hypotheses = in_order(list(read_lines(options.hypotheses)), options.hypotheses)
+        references = list(read_lines(options.reference))
         scores = score(
-            list(read_lines(options.hypotheses)),
-            list(read_lines(options.reference)),
+            hypotheses,
+            references,
             options.target_lang,
             options.tokeniser,
             list(read_lines(tokenised)) if tokenised else None,
@@ -300,6 +314,12 @@ def _score(options: argparse.Namespace) -> None:
         if options.output:
             write_json(options.output, scores)
     print(describe_score(scores))
+    if suspect_order(hypotheses, references):
+        print(
+            f"warning: lines of {options.hypotheses} are not as long as those of the reference; are they in its order? "
+            "fairseq-generate prints by length: give its H- lines with their numbers, which are sorted here",
+            file=sys.stderr,
+        )
 
 
 def _add_attention(verbs) -> None:
@@ -342,6 +362,17 @@ def _add_analyze(verbs) -> None:
     parser.add_argument("--source-tags", type=Path, help="the same for source words")
     parser.add_argument("--examples", type=int, default=6, help="sentences of which to keep all weights")
     parser.add_argument("--seed", type=int, default=1, help="of the shuffled targets")
+    parser.add_argument(
+        "--level",
+        choices=("words", "pieces"),
+        help="of sparsity, null rates and head diversity; both where left out; the paper's is words",
+    )
+    parser.add_argument(
+        "--layer-attention",
+        choices=("raw", "normalised"),
+        default="raw",
+        help="mean over heads that is aligned: of the weights as they are, or of heads whose rows sum to 1",
+    )
 
 
 def _analyze(options: argparse.Namespace) -> None:
@@ -365,6 +396,8 @@ def _analyze(options: argparse.Namespace) -> None:
             source_tags=options.source_tags,
             seed=options.seed,
             examples=options.examples,
+            level=options.level,
+            layer_attention=options.layer_attention,
         )
         write(analysis, options.output)
     print(describe(analysis))
@@ -373,7 +406,7 @@ def _analyze(options: argparse.Namespace) -> None:
 def _add_aer(verbs) -> None:
     parser = _verb(verbs, "aer", _aer, "alignment error rate of a word alignment against a gold one")
     parser.add_argument("gold", type=Path, help="links i-j (sure) and ipj (possible), a line a sentence pair")
-    parser.add_argument("hypothesis", type=Path, help="links i-j")
+    parser.add_argument("hypothesis", type=Path, help="links i-j, or A- lines of fairseq-generate")
     parser.add_argument(
         "--gold-base",
         choices=("auto", "0", "1"),
@@ -391,6 +424,7 @@ def _add_aer(verbs) -> None:
 def _aer(options: argparse.Namespace) -> None:
     from .analysis.aer import count, fits_better, guess_base, read_links
     from .data.lines import read_lines
+    from .data.outputs import in_order
 
     lengths = None
     if options.sentences is not None:
@@ -406,7 +440,7 @@ def _aer(options: argparse.Namespace) -> None:
         (options.gold, options.gold_base, options.gold_swapped),
         (options.hypothesis, options.gold_base if same else options.hypothesis_base, options.hypothesis_swapped),
     ):
-        lines = list(read_lines(path))
+        lines = in_order(list(read_lines(path)), path, "A")
         first = guess_base(lines) if base == "auto" else int(base)
         if base == "auto":
             print(f"{path}: its words count from {first}", file=sys.stderr)
@@ -429,13 +463,29 @@ def _add_rank(verbs) -> None:
     parser.add_argument("--output", type=Path, required=True, help="scores to write, as TSV; kept pairs beside it")
     parser.add_argument("--keep-best", type=_positive, metavar="N", help="write the N best pairs as well")
     parser.add_argument("--max-null-rate", type=float, metavar="X", help="write the pairs up to this null rate as well")
+    parser.add_argument(
+        "--by",
+        choices=("log_probability", "null_rate", "both"),
+        default="log_probability",
+        help="what is best: a high log-probability a piece, a low null rate, or the mean of both ranks",
+    )
+    parser.add_argument("--keep-worst", type=_positive, metavar="N", help="write the N worst pairs as well")
+    parser.add_argument("--sample", type=_positive, metavar="N", help="write N pairs drawn at random as well")
     parser.add_argument("--workers", type=_positive, help="processes (default: all cores)")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
     parser.add_argument("--max-tokens", type=_positive, default=4096, help="padded pieces in a batch")
     parser.add_argument(
         "--damage", action="store_true", help="instead: damage a third of the pairs in known ways; how well each shows"
     )
-    parser.add_argument("--seed", type=int, default=1, help="of the damage")
+    parser.add_argument(
+        "--more-checkpoints",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="CHECKPOINT",
+        help="with --damage: models of other seeds, for means and paired differences",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the damage, and of --sample")
 
 
 def _rank(options: argparse.Namespace) -> None:
@@ -444,17 +494,31 @@ def _rank(options: argparse.Namespace) -> None:
     load_plugin()
     texts = (options.checkpoint, options.data, options.source, options.target, options.output)
     if options.damage:
-        from .analysis.damage import describe, evaluate
+        from .analysis.damage import describe, evaluate_models
         from .analysis.rank import refuse_swapped
+        from .data.outputs import refuse_not_text
         from .data.prepare import load_record, settings_of
 
-        if options.keep_best or options.max_null_rate is not None:
-            raise InputError("--damage measures, it keeps nothing: leave --keep-best and --max-null-rate out")
+        kept = (options.keep_best, options.max_null_rate, options.keep_worst, options.sample)
+        if any(value is not None for value in kept):
+            raise InputError(
+                "--damage measures, it keeps nothing: leave --keep-best, --max-null-rate, --keep-worst and --sample out"
+            )
         refuse_swapped(options.source, options.target, settings_of(load_record(options.data)))
+        for path in (options.source, options.target):
+            refuse_not_text(path)
         with _holding(options.output):
-            result = evaluate(*texts, seed=options.seed, device=options.device, max_tokens=options.max_tokens)
+            result = evaluate_models(
+                [options.checkpoint, *options.more_checkpoints],
+                *texts[1:],
+                seed=options.seed,
+                device=options.device,
+                max_tokens=options.max_tokens,
+            )
         print(describe(result))
         return
+    if options.more_checkpoints:
+        raise InputError("--more-checkpoints: only --damage measures several models; rank by one")
     from .analysis.rank import rank
 
     rank(
@@ -464,6 +528,10 @@ def _rank(options: argparse.Namespace) -> None:
         workers=options.workers,
         device=options.device,
         max_tokens=options.max_tokens,
+        by=options.by,
+        keep_worst=options.keep_worst,
+        sample=options.sample,
+        seed=options.seed,
     )
 
 
@@ -474,6 +542,14 @@ def _add_report(verbs) -> None:
         "--output", type=Path, default=Path("report.html"), help="page to write; figures go into a folder beside it"
     )
     parser.add_argument("--benchmark", type=Path, help="what `rela bench` wrote, for Figure 2 and Table 2")
+    parser.add_argument(
+        "--ranking",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="outputs of `rela rank` with --keep-best, --keep-worst or --sample, to be shown",
+    )
 
 
 def _report(options: argparse.Namespace) -> None:
@@ -482,7 +558,7 @@ def _report(options: argparse.Namespace) -> None:
     benchmark = options.benchmark
     if benchmark is not None and benchmark.is_dir():
         benchmark = benchmark / "benchmark.json"
-    write_report(options.runs, options.output, benchmark)
+    write_report(options.runs, options.output, benchmark, options.ranking)
     print(f"{options.output}: open it in a browser; it needs no network")
 
 
@@ -638,12 +714,31 @@ def _add_bench(verbs) -> None:
     parser = _verb(verbs, "bench", _bench, "time the variants against fairseq's softmax, side by side")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to run")
     parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds: four minutes on two cores")
-    parser.add_argument("--parts", default="core,training,decoding,parameters,flops", help="some of these")
+    parser.add_argument(
+        "--parts",
+        help="some of core,training,decoding,parameters,flops (default: all; with --checkpoints decoding, with --data "
+        "alone training)",
+    )
     parser.add_argument("--lengths", help="of the core, such as 1024,8192 (default: 16 to 8192, to 512 where quick)")
     parser.add_argument("--threads", type=_positive, help="of the CPU (default: torch's choice)")
     parser.add_argument("--name", help="folder in --output (default: the device, and -quick)")
     parser.add_argument("--output", type=Path, default=Path("benchmarks"), help="where the folder is made")
     parser.add_argument("--no-figures", action="store_true", help="only write benchmark.json")
+    parser.add_argument("--data", type=Path, help="data folder: train on its text (Table 2), or decode its test set")
+    trained = parser.add_argument_group("trained models on a test set (Figure 2)")
+    trained.add_argument(
+        "--checkpoints", type=Path, nargs="+", metavar="CHECKPOINT", help="to decode with, one of them with softmax"
+    )
+    trained.add_argument("--subset", help="subset of the data folder (default: test)")
+    trained.add_argument("--batches", help="sentences at a time (default: 1,16; 1,64 on a GPU)")
+    trained.add_argument("--rounds", type=_positive, help="times each group is decoded (default: 3)")
+    trained.add_argument(
+        "--sentences", type=_positive, metavar="N", help="of each of the ten groups (default: all; 20 where --quick)"
+    )
+    text = parser.add_argument_group("training on real text (Table 2)")
+    text.add_argument("--attention", nargs="+", metavar="NAME", help="variants (default: those of Table 2)")
+    text.add_argument("--steps", type=_positive, metavar="N", help="updates (default: 500; 50 where --quick)")
+    text.add_argument("--max-tokens", type=_positive, metavar="N", help="padded pieces in a batch")
 
 
 def _bench(options: argparse.Namespace) -> None:
@@ -658,19 +753,67 @@ def _bench(options: argparse.Namespace) -> None:
     from .benchmark.figures import draw
     from .benchmark.run import make_plan, run, text
 
-    name = options.name or options.device + ("-quick" if options.quick else "")
-    parts = [part.strip() for part in options.parts.split(",")]
+    trained, real, parts = _bench_requests(options)
+    kind = "-trained" if trained is not None else "-data" if real is not None else ""
+    name = options.name or options.device + ("-quick" if options.quick else "") + kind
     folder = options.output / name
     try:
         lengths = [_positive(length.strip()) for length in options.lengths.split(",")] if options.lengths else None
     except argparse.ArgumentTypeError as error:
         raise InputError(f"--lengths {error}") from error
     plan = make_plan(options.device, options.quick, lengths)
-    result = run(folder, plan, options.device, parts, options.threads, progress=lambda line: print(line, flush=True))
+    result = run(
+        folder, plan, options.device, parts, options.threads, lambda line: print(line, flush=True), trained, real
+    )
     print(text(result))
     if not options.no_figures:
         draw(result, folder)
     print(f"{folder}: benchmark.json" + ("" if options.no_figures else " and figures"))
+
+
+def _bench_requests(options: argparse.Namespace) -> Tuple[Any, Any, List[str]]:
+    """What is decoded, what is trained on, None where not asked for, and the parts."""
+    from .benchmark import real_text, trained
+    from .benchmark.run import PARTS
+
+    usual = ("decoding",) if options.checkpoints else ("training",) if options.data else PARTS
+    parts = [part.strip() for part in options.parts.split(",")] if options.parts else list(usual)
+    training = options.data is not None and "training" in parts
+    for name, needs, there in (
+        *((name, "--checkpoints", options.checkpoints) for name in ("subset", "batches", "rounds", "sentences")),
+        *((name, "--data and the part training", training) for name in ("attention", "steps", "max_tokens")),
+        ("checkpoints", "--data and the part decoding", options.data is not None and "decoding" in parts),
+        ("data", "the part training, or --checkpoints", training or options.checkpoints),
+    ):
+        if getattr(options, name) is not None and not there:
+            raise InputError(f"--{name.replace('_', '-')} needs {needs}; give it as well")
+    decode = real = None
+    if options.checkpoints:
+        try:
+            batches = [_positive(text.strip()) for text in (options.batches or "1,16").split(",")]
+        except argparse.ArgumentTypeError as error:
+            raise InputError(f"--batches {error}") from error
+        if options.batches is None and options.device == "cuda":
+            batches = [1, 64]
+        sentences = options.sentences or (20 if options.quick else None)
+        decode = trained.Request(
+            options.checkpoints, options.data, options.subset or "test", batches, options.rounds or 3, sentences
+        )
+    if training:
+        steps = options.steps or (50 if options.quick else real_text.STEPS)
+        names = tuple(options.attention or real_text.Request._field_defaults["attention"])
+        real = real_text.Request(options.data, names, steps, options.max_tokens)
+    return decode, real, parts
+
+
+def _add_user_dir(verbs) -> None:
+    _verb(verbs, "user-dir", _user_dir, "print the folder that fairseq's --user-dir takes")
+
+
+def _user_dir(options: argparse.Namespace) -> None:
+    from .commands import USER_DIR
+
+    print(USER_DIR)
 
 
 if __name__ == "__main__":

@@ -101,6 +101,7 @@ def _run(command: Sequence[str], log: IO[str], last: Deque[str], shorten: Callab
         encoding="utf-8",
         errors="replace",
     )
+    assert process.stdout is not None  # a pipe, see above
     try:
         for line in process.stdout:
             log.write(line)

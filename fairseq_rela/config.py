@@ -316,7 +316,7 @@ def _composed(task: str, overrides: Sequence[str]) -> List[str]:
 
 
 def _existing(folder: Path, name: str) -> Path:
-    alternative: Optional[str] = name[:-3] if name.endswith(".gz") else name + ".gz"
+    alternative = name[:-3] if name.endswith(".gz") else name + ".gz"
     for candidate in (name, alternative):
         if (folder / candidate).is_file():
             return folder / candidate

@@ -19,6 +19,7 @@ from .data.binarise import (
 )
 from .data.folders import only_process
 from .data.lines import PathLike, read_json, read_lines, refuse_overwriting, write_whole
+from .data.outputs import refuse_not_text, refuse_numbers, refuse_pieces
 from .data.prepare import (
     MAX_POSITIONS,
     RECORD,
@@ -148,6 +149,7 @@ def _translate_alone(
     log = output.with_name(output.name + ".log")
     if source is not None:
         refuse_other_side(source, *languages)
+        refuse_not_text(source, f"give raw text of {languages[0]}, as a person writes it")
         refuse_overwriting([source], [log, *(Path(f"{output}.{suffix}") for suffix in ("bpe", "tok", "txt"))])
     with tempfile.TemporaryDirectory(prefix="rela-translate-") as name:
         work = Path(name)
@@ -224,7 +226,8 @@ def score(
         ``tokenised_bleu`` (what multi-bleu.perl gives), which is not comparable across preprocessing.
 
     Raises:
-        InputError: the numbers of lines differ, or the reference is not raw text.
+        InputError: the numbers of lines differ, the reference is not raw text, or the hypotheses are not in the order
+            of the reference (numbered lines of fairseq-generate) or hold SentencePiece marks.
     """
     from sacrebleu.metrics import BLEU
 
@@ -236,6 +239,13 @@ def score(
     # of pieces most lines have this; of text, one in many thousands
     if 10 * sum(line.endswith("@@") or "@@ " in line for line in references) >= len(references):
         raise InputError("the reference holds BPE pieces; give the raw text, such as DATA/raw/test.LANG")
+    raw = "give the raw text, such as DATA/raw/test.LANG"
+    refuse_numbers(references, "the reference", raw)
+    refuse_pieces(references, "the reference", raw)
+    refuse_numbers(hypotheses, "the hypotheses", "sort them by number and keep the last column")
+    refuse_pieces(
+        hypotheses, "the hypotheses", "give words: undo the pieces first, or let fairseq by --remove-bpe", False
+    )
     _same_length(hypotheses, references, "reference")
     tokens = [bpe.undo(line) for line in hypotheses]
     to_text = _to_text(target_lang, tokeniser, truecased)
@@ -249,11 +259,28 @@ def score(
         "reference_length": result.ref_len,
     }
     if tokenised_references is not None:
+        words = "give its words, such as DATA/text/test.LANG"
+        refuse_numbers(tokenised_references, "the tokenised reference", words)
+        refuse_pieces(tokenised_references, "the tokenised reference", words)
         _same_length(hypotheses, tokenised_references, "tokenised reference")
         metric = BLEU(tokenize="none", smooth_method="none", force=True)
         scores["tokenised_bleu"] = metric.corpus_score(tokens, [list(tokenised_references)]).score
         scores["tokenised_signature"] = str(metric.get_signature())
     return scores
+
+
+def suspect_order(hypotheses: Sequence[str], references: Sequence[str]) -> bool:
+    """Return whether the lengths of 100 or more hypotheses and references have a correlation below 0.3.
+
+    Translations in the order of their references have one of about 0.9, in another order of about 0.
+    """
+    if len(hypotheses) < 100 or len(hypotheses) != len(references):
+        return False
+    sides = [[len(bpe.undo(line)) for line in lines] for lines in (hypotheses, references)]
+    means = [sum(side) / len(side) for side in sides]
+    left, right = ([length - mean for length in side] for side, mean in zip(sides, means))
+    spread = math.sqrt(sum(x * x for x in left) * sum(y * y for y in right))
+    return spread > 0 and sum(x * y for x, y in zip(left, right)) < 0.3 * spread
 
 
 def _to_text(lang: str, tokeniser: str, truecased: bool) -> Callable[[str], str]:

@@ -81,7 +81,9 @@ class GatedRMSNorm(RMSNorm):
         if self._folded[0] != state:
             weight, gate = at_least_float32(self.weight), at_least_float32(self.gate)
             self._folded = state, kernels.Folded.of(weight, gate, EPSILON)
-        return self._folded[1]
+        folded = self._folded[1]
+        assert folded is not None  # made above
+        return folded
 
 
 class GatedLayerNorm(GatedRMSNorm):

@@ -124,7 +124,7 @@ def _held(experiment: Experiment, stage: str) -> ContextManager[None]:
 
 def _download(experiment: Experiment) -> None:
     if _extracted(experiment) is None:
-        fetch_all(experiment.spec.downloads, experiment.root / "downloads", experiment.offline)
+        fetch_all(dict(experiment.spec.downloads), experiment.root / "downloads", experiment.offline)
     else:
         print(f"{experiment.folder / 'raw'}: already extracted; the archives are not needed")
 
@@ -542,7 +542,7 @@ def _analyze(experiment: Experiment) -> None:
         "gold": {"file": gold.name, "sha256": _checksum_of_stage(gold, "prepare")} if gold else None,
     }
     done = read_record(output) if output.is_file() and (experiment.run / "examples.json").is_file() else {}
-    if {key: done.get(key) for key in made_of} == made_of:
+    if {key: done.get(key) for key in made_of} == made_of and "words" in done:
         print(f"{output}: already analysed")
         return
     analysis = analyses.analyze(checkpoint, experiment.data, "test", gold=gold)
@@ -576,8 +576,8 @@ def table(experiments: Sequence[Experiment]) -> str:
         for name, subset in scores.get("subsets", {}).items():
             add(f"sacreBLEU, {name} test set", f"{subset['bleu']:.2f}")
         add("parameters", f"{summary['parameters']:,}")
-        add("cross-attention: exact zeros", f"{summary['sites']['cross']['sparsity']:.1%}")
-        add("cross-attention: null queries", f"{summary['sites']['cross']['null_rate']:.1%}")
+        add("cross-attention: exact zeros (pieces)", f"{summary['sites']['cross']['sparsity']:.1%}")
+        add("cross-attention: null queries (pieces)", f"{summary['sites']['cross']['null_rate']:.1%}")
         for site, entry in summary["sites"].items():
             add(f"{site}: attention that ran", "/".join(entry["variants"]))
     width = max(map(len, rows)) + 2

@@ -17,5 +17,5 @@ What to try next:
   scripts/reproduce.sh multi30k_en_de rela_g --raw FOLDER     real text, from your copy of Multi30k
   .venv/bin/rela translate experiments/synthetic/data --checkpoint experiments/synthetic/rela_g/average.pt \
       --input experiments/synthetic/raw/test.xa --output /tmp/out && head /tmp/out.txt
-  README.md: ReLA in your own fairseq command, all variants, your own corpus
+  docs/getting-started.md: the next steps; docs/fairseq.md: ReLA in your own fairseq command
 NEXT

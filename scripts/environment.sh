@@ -77,5 +77,15 @@ make_environment() {
     wanted_stamp >"$VENV/.fairseq-rela"
 }
 
+# Installs what builds the documentation; only docs.sh and test.sh need it.
+add_docs_tools() {
+    local wanted
+    wanted=$(sha256sum <"$ROOT/requirements-docs.txt")
+    if [ "$(cat "$VENV/.docs" 2>/dev/null)" = "$wanted" ]; then return; fi
+    "$VENV/bin/python" -m pip install --quiet --quiet --disable-pip-version-check \
+        --requirement "$ROOT/requirements-docs.txt" || fail "installing requirements-docs.txt failed; see above"
+    echo "$wanted" >"$VENV/.docs"
+}
+
 make_environment
 export PATH=$VENV/bin:$PATH

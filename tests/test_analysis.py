@@ -53,7 +53,16 @@ def test_counts_against_loops(seed):
     assert total.sparsity_by_head == pytest.approx([n / cells for n in zeros])
     rates = [n / queries for n in nulls]
     assert total.null_rate_by_head == pytest.approx(rates)
-    assert total.null_rate_variance == pytest.approx(statistics.pvariance(rates))
+    assert total.null_rate_variance == pytest.approx(statistics.variance(rates))
+
+
+def test_variance_over_heads_is_the_sample_s():
+    """The paper prints 0.256 of eight heads, which the population variance of rates from 0 to 1 cannot reach."""
+    allowed = torch.ones(1, 1, 1, dtype=torch.bool)
+    for heads, highest in ((8, 2 / 7), (4, 1 / 3), (2, 1 / 2)):
+        weights = torch.tensor([0.0, 1.0] * (heads // 2)).reshape(1, heads, 1, 1)
+        assert count_sparsity(weights, allowed).null_rate_variance == pytest.approx(highest)
+    assert count_sparsity(torch.zeros(1, 1, 1, 1), allowed).null_rate_variance is None  # of one head there is none
 
 
 def test_a_dense_causal_matrix_is_not_sparse():

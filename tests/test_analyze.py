@@ -1,14 +1,20 @@
 """The whole analysis of models that were not trained, against sentences looked at one by one."""
 
+import argparse
 import json
 import math
 import shutil
+import statistics
 from collections import Counter, defaultdict
 
 import pytest
 import torch
 from conftest import make_model, prepare_data, translation_task
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import build_model
 
+from fairseq_rela import pipeline
 from fairseq_rela.analysis import analyze as analysis
 from fairseq_rela.analysis.aer import count, read_links
 from fairseq_rela.analysis.capture import derangement, read_sentences, recorded_weights
@@ -114,7 +120,7 @@ def test_every_figure_by_one_sentence_at_a_time(analyze, task, data, corpus):
             got = result["shuffled"]["sites"][site]["layers"][layer]
             assert got["null_rate"] == pytest.approx(sum(other) / HEADS)
             mean = sum(other) / HEADS
-            assert got["null_rate_variance"] == pytest.approx(sum((x - mean) ** 2 for x in other) / HEADS)
+            assert got["null_rate_variance"] == pytest.approx(sum((x - mean) ** 2 for x in other) / (HEADS - 1))
             for tau in (1.0, 0.5, 0.25, 0.1):
                 total = DiversityCount(0.0, 0)
                 for weights in sentences.values():
@@ -199,6 +205,135 @@ def check_wake(result, site, layer, sentences, name, pieces, words):
         tags = {} if site == "encoder" else {tag: sum(awake) / len(awake) for tag, awake in by_tag.items()}
         assert got["tags"] == pytest.approx(tags)
         assert got["null_rate"] == result["sites"][site]["layers"][layer]["null_rate_by_head"][head]
+
+
+def fairseqs_own(task):
+    """fairseq's Transformer: 2 + 2 layers, 2 heads."""
+    parser = options.get_training_parser()
+    args = options.parse_args_and_arch(parser, ["data", "--arch", "transformer_tiny"])
+    torch.manual_seed(0)
+    return build_model(convert_namespace_to_omegaconf(args).model, task).eval()
+
+
+def word_rows(weights, site, source, target):
+    """Rows of one head on one sentence: for each query word the weights of the words it may attend to."""
+    source, target = word_of(source)[0], word_of(target)[0]
+    if site == "encoder":
+        queries = keys = list(enumerate(source))
+    elif site == "cross":
+        queries, keys = list(enumerate(target)), list(enumerate(source))
+    else:
+        queries = keys = list(enumerate(target, 1))  # position 0 consumes the end of sentence
+    rows = []
+    for i in sorted({word for _, word in queries}):
+        pieces = [t for t, word in queries if word == i]
+        row = []
+        for j in sorted({word for _, word in keys}):
+            if site != "decoder" or j <= i:
+                row.append(sum(float(weights[t][s]) for t in pieces for s, word in keys if word == j) / len(pieces))
+        rows.append(row)
+    return rows
+
+
+WORD_MODELS = {
+    "rela_g": lambda task: biased("rela_g", task),
+    "rela_g_gelu": lambda task: biased("rela_g_gelu", task),
+    "sparsemax": lambda task: biased("sparsemax", task),
+    "fairseq": fairseqs_own,
+}
+
+
+@pytest.mark.parametrize("name", WORD_MODELS)
+def test_words_by_one_sentence_at_a_time(analyze, task, data, name):
+    """Sparsity, null rates, their variance and the hallucination test of words, by loops over sentences."""
+    model = WORD_MODELS[name](task)
+    result = analyze(model, examples=0)["words"]
+    assert sorted(result) == ["shuffled", "sites"]
+    pieces = [[line.split() for line in read_lines(data / "bpe" / f"test.{lang}")] for lang in ("xa", "xb")]
+    order = derangement(SENTENCES, 1)
+    true, shuffled = one_by_one(model, task), one_by_one(model, task, targets=order)
+    for site, modules in attention_modules(model).items():
+        for layer, module in enumerate(modules):
+            heads = range(next(iter(modules.values())).num_heads)
+            rates = {}
+            for kind, sentences in (("true", true), ("shuffled", shuffled)):
+                targets = range(SENTENCES) if kind == "true" else order
+                # head, and "mean" for the layer attention, to rows
+                rows = {head: [] for head in (*heads, "mean")}
+                for index, weights in sentences.items():
+                    sides = pieces[0][index], pieces[1][targets[index]]
+                    w = weights[module].double()
+                    for head in heads:
+                        rows[head] += word_rows(w[head].tolist(), site, *sides)
+                    rows["mean"] += word_rows(w.mean(0).tolist(), site, *sides)
+                rates[kind] = {head: sum(not any(row) for row in r) / len(r) for head, r in rows.items()}
+                if kind == "true":
+                    cells = {head: [cell for row in rows[head] for cell in row] for head in heads}
+            got = result["sites"][site]["layers"][layer]
+            assert got["sparsity_by_head"] == pytest.approx([cells[h].count(0) / len(cells[h]) for h in heads])
+            assert got["null_rate_by_head"] == pytest.approx([rates["true"][head] for head in heads])
+            assert got["layer_null_rate"] == pytest.approx(rates["true"]["mean"])
+            for kind, entry in (("true", got), ("shuffled", result["shuffled"]["sites"][site]["layers"][layer])):
+                values = [rates[kind][head] for head in heads]
+                assert entry["null_rate"] == pytest.approx(sum(values) / len(values))
+                assert entry["null_rate_variance"] == pytest.approx(statistics.variance(values))
+            assert all(0 <= value <= math.log(len(heads)) for value in got["diversity"].values())
+    cross = result["sites"]["cross"]
+    if name == "rela_g":
+        assert 0.05 < cross["null_rate"] < 0.95 and cross["layer_null_rate"] < cross["null_rate"]
+    if name == "fairseq":
+        assert cross["sparsity"] == cross["null_rate"] == 0
+
+
+def test_one_level_alone(analyze, task, tmp_path):
+    model = biased("rela_g", task)
+    both, pieces, words = (analyze(model, level=level) for level in (None, "pieces", "words"))
+    assert (both["level"], pieces["level"], words["level"]) == ("pieces", "pieces", "words")
+    assert both["variance"] == "sample" and "words" not in pieces and "words" not in words
+    for key in ("sites", "shuffled"):
+        assert both[key] == pieces[key] and both["words"][key] == words[key] and pieces[key] != words[key]
+    (head,) = (e for e in words["wake"]["cross"] if (e["layer"], e["head"]) == (1, 2))
+    assert head["null_rate"] == words["sites"]["cross"]["layers"][1]["null_rate_by_head"][2]
+    for result, levels in ((both, ["pieces", "words"]), (pieces, ["pieces"]), (words, ["words"])):
+        lines = analysis.describe(result).splitlines()[1:]
+        assert [line.split()[:2] for line in lines] == [[v, s] for v in levels for s in ("encoder", "decoder", "cross")]
+    with pytest.raises(InputError, match="level 'syllables': give one of pieces, words"):
+        analyze(model, level="syllables")
+
+
+def test_sentences_without_words_have_no_word_level():
+    sentences = [analysis.Sentence(["a", "</s>"], ["b", "</s>"]), analysis.Sentence(["</s>"], ["</s>"])]
+    with pytest.raises(InputError, match="no sentence has words on both sides, once targets are shuffled"):
+        analysis._make_levels(None, sentences, [1, 0], (1.0,), "test")
+    with pytest.raises(InputError, match="test: no sentence has words on both sides; give --level pieces"):
+        analysis._make_levels("words", sentences[1:] * 2, [1, 0], (1.0,), "test")
+    assert list(analysis._make_levels("pieces", sentences, [1, 0], (1.0,), "test")) == ["pieces"]
+
+
+def test_layer_attention_of_normalised_heads(analyze, task, data, corpus):
+    """Each head counts as much as any other, by loops; softmax heads do so already."""
+    model = biased("rela_g", task)
+    raw, result = (analyze(model, gold=corpus / "test.align", layer_attention=kind) for kind in ("raw", "normalised"))
+    assert (raw["layer_attention"], result["layer_attention"]) == ("raw", "normalised")
+    pieces = [[line.split() for line in read_lines(data / "bpe" / f"test.{lang}")] for lang in ("xa", "xb")]
+    sentences = one_by_one(model, task)
+    gold = read_links(read_lines(corpus / "test.align"), "gold")
+    for kind, first in (("normal", 0), ("shifted", 1)):
+        assert raw["alignment"][kind]["aoh"] == result["alignment"][kind]["aoh"]
+        for layer in range(2):
+            links = []
+            for index, *sides in zip(range(SENTENCES), *pieces):
+                heads = sentences[index][f"decoder.layers.{layer}.encoder_attn"].tolist()
+                shares = [[[w / (sum(row) or 1) for w in row] for row in head] for head in heads]
+                links.append(loop_links(torch.tensor(shares).mean(0), first, *sides))
+            got = result["alignment"][kind]["layers"][layer]["layer_attention"]["aer"]
+            assert got == pytest.approx(count(gold, links).aer, abs=1e-3)  # equal maxima may differ in the last digit
+            assert got != raw["alignment"][kind]["layers"][layer]["layer_attention"]["aer"]
+    with pytest.raises(InputError, match="give one of raw, normalised"):
+        analyze(model, layer_attention="sum")
+    model = make_model("softmax", task=task)
+    raw, result = (analyze(model, gold=corpus / "test.align", layer_attention=k) for k in ("raw", "normalised"))
+    assert raw["alignment"]["normal"]["aol"] == pytest.approx(result["alignment"]["normal"]["aol"], abs=1e-3)
 
 
 def flat(value, path=""):
@@ -378,6 +513,23 @@ def test_a_model_that_diverged(analyze, task):
         attention_modules(model)["cross"]["decoder.layers.1.encoder_attn"].q_proj.bias.fill_(torch.nan)
     with pytest.raises(InputError, match=r"decoder\.layers\.1\.encoder_attn are not finite.*diverged"):
         analyze(model)
+
+
+def test_an_analysis_of_an_earlier_version_is_made_again(data, tmp_path, monkeypatch):
+    """It has no level of words and another variance; one that is of the same inputs and complete is kept."""
+    (tmp_path / "average.pt").write_bytes(b"stands for the model")
+    (tmp_path / "examples.json").write_text("{}")
+    made_of = {"sha256": sha256(tmp_path / "average.pt"), "data": analysis.data_checksums(data, "test"), "gold": None}
+    spec = argparse.Namespace(gold=None)
+    experiment = argparse.Namespace(run=tmp_path, data=data, spec=spec, raw=None, folder=tmp_path)
+    made = []
+    monkeypatch.setattr(analysis, "analyze", lambda *arguments, **options: made.append(arguments) or {})
+    monkeypatch.setattr(analysis, "write", lambda *arguments: None)
+    monkeypatch.setattr(analysis, "describe", lambda result: "")
+    for done, times in ((made_of, 1), ({**made_of, "words": {}}, 1), ({**made_of, "words": {}, "sha256": "0"}, 2)):
+        (tmp_path / "analysis.json").write_text(json.dumps(done))
+        pipeline._analyze(experiment)
+        assert len(made) == times
 
 
 def test_data_that_has_changed(data, tmp_path):

@@ -16,9 +16,12 @@ def test_what_is_written(corpus, data, trained, tmp_path):
     result = run_rela(*arguments, "--gold", corpus / "test.align")
     assert result.returncode == 0, result.stderr[-2000:]
     assert "AER normal" in result.stdout and "null queries" in result.stdout
+    assert "pieces cross " in result.stdout and "words  cross " in result.stdout
     analysis = json.loads((tmp_path / "out" / "analysis.json").read_text())
     summary = summarise(checkpoint, data, "test")
     assert (analysis["label"], analysis["sentences"]) == ("rela_g", 300)
+    assert (analysis["level"], summary["level"], analysis["layer_attention"]) == ("pieces", "pieces", "raw")
+    assert list(analysis["words"]["sites"]) == list(analysis["sites"])
     assert analysis["parameters"] == summary["parameters"]
     for site, entry in summary["sites"].items():
         for key in ("sparsity", "null_rate"):

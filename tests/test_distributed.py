@@ -145,6 +145,6 @@ def test_too_few_gpus_are_one_line_and_the_next_try_is_free(data, tmp_path):
     lines = result.stderr.strip().splitlines()
     assert result.returncode == 2 and len(lines) == 1, result.stderr
     assert f"world size is 8 but have {torch.cuda.device_count()} available devices" in lines[0]
-    assert "world size is 8 but have" in (ROOT / "README.md").read_text().replace("N", "8")
+    assert "world size is 8 but have" in (ROOT / "docs" / "troubleshooting.md").read_text().replace("N", "8")
     quick = ("--override", "optimization.max_update=1", "--override", "dataset.disable_validation=true")
     assert run_rela(*arguments, *quick).returncode == 0

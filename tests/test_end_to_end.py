@@ -113,13 +113,13 @@ def test_validate(data, trained, tmp_path):
 
 
 def test_a_forgotten_user_dir(data, trained, tmp_path):
-    """B33: fairseq's words for it, which README's table of troubles explains."""
+    """B33: fairseq's words for it, which the table of problems explains."""
     arguments = [data, "--task", "translation", "--path", trained / "checkpoint_last.pt"]
     result = run_fairseq("generate", *arguments, cwd=tmp_path)
     assert result.returncode != 0
     last = result.stderr.strip().splitlines()[-1]
     assert "Replacement index" in last or "KeyError" in last or "_name" in last
-    assert "Replacement index" in (ROOT / "README.md").read_text()
+    assert "Replacement index" in (ROOT / "docs" / "troubleshooting.md").read_text()
 
 
 def test_the_hub_interface(corpus, data, averaged, tmp_path):

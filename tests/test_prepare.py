@@ -394,3 +394,43 @@ def test_lines_of_a_subset_that_cannot_be(quick, tmp_path, content):
     with pytest.raises(InputError, match="test.few.lines(, line 2: .* is not a number of a test line|: no lines)"):
         prepare(Corpus(files, subsets={"few": tmp_path / "test.few.lines"}), SETTINGS, tmp_path / "data", 1)
     assert not (tmp_path / "data").exists()
+
+
+def test_full_width_letters_are_made_ascii_only_where_asked_for(quick, tmp_path):
+    files = small(tmp_path / "raw")
+    for path in files["train"]:
+        path.write_text("".join(f"ＡＢｃ１， {line}\n" for line in path.read_text().splitlines()), "utf-8")
+    wide = Settings("en", "de", merges=10, vocabulary_threshold=1, normalise_width=True)
+    for name, settings, word in (("as it is", SETTINGS, "ＡＢｃ１"), ("ascii", wide, "ABc1")):
+        record = prepare(Corpus(files), settings, tmp_path / name, 1)
+        lines = list(read_lines(tmp_path / name / "text" / "train.en"))
+        assert lines and all(line.split()[0] == word for line in lines)
+        # the record of the default is that of versions without the setting, whose folders are taken as they are
+        assert record["settings"].get("normalise_width") == (True if settings is wide else None)
+        assert prepare(Corpus(files), settings, tmp_path / name, 1) == record
+        assert next(segment_text(["ＡＢｃ１"], tmp_path / name)).replace("@@ ", "") == word
+    with pytest.raises(InputError, match="was prepared from other files or settings"):
+        prepare(Corpus(files), SETTINGS, tmp_path / "ascii", 1)
+    with pytest.raises(InputError, match="--normalise-width 'yes': must be true or false"):
+        Settings("en", "de", normalise_width="yes")
+
+
+def test_much_that_the_ratio_rule_removes_is_hinted_at(quick, tmp_path):
+    files = small(tmp_path / "raw")
+    without_spaces = "我们今天去了北京"
+    lines = list(read_lines(files["train"][1]))
+    files["train"][0].write_text("a b c d e f g h i j.\n" * 60)
+    for many, hinted in ((20, True), (2, False)):
+        files["train"][1].write_text(
+            "".join(f"{without_spaces}\n" for _ in range(many)) + "a b c.\n" * (60 - many), "utf-8"
+        )
+        settings = Settings("en", "zh", tokeniser="none", merges=10, vocabulary_threshold=1)
+        record = prepare(Corpus(files), settings, tmp_path / f"data{many}", 1)
+        assert record["splits"]["train"]["removed"]["ratio"] == many
+        hints = [line for line in prepare_module.describe(record).splitlines() if line.startswith("warning: the ratio")]
+        assert len(hints) == hinted
+        if hinted:
+            assert "removed 33% of the training pairs" in hints[0] and "jieba" in hints[0]
+    files["train"][1].write_text(f"{without_spaces}\n" * len(lines), "utf-8")
+    with pytest.raises(InputError, match=r"no pair is left of the 60 in .*; the ratio rule removed 100% of"):
+        prepare(Corpus(files), settings, tmp_path / "none", 1)

@@ -97,7 +97,7 @@ def test_selection_against_sorting(pairs, number, highest):
         if not math.isnan(n) and not math.isnan(p) and (highest is None or n <= highest)
     ]
     want = sorted(i for _, _, i in sorted(left)[:number])
-    chosen = select_pairs(null, log_probability, number, highest)
+    chosen = select_pairs(null, log_probability, number, highest, by="null_rate")
     assert chosen.dtype == bool and chosen.shape == (len(pairs),)
     assert numpy.flatnonzero(chosen).tolist() == want
 

@@ -14,7 +14,7 @@ from test_speed import benchmark
 
 pytest.importorskip("matplotlib")
 
-from fairseq_rela.analysis import paper, report
+from fairseq_rela.analysis import markup, paper, report
 from fairseq_rela.analysis.runs import group_runs, load_runs
 from fairseq_rela.errors import InputError
 
@@ -66,7 +66,7 @@ def analysis(attention, seed=1, sentences=40, gold=True):
     return {
         **{"format": 1, "label": attention, "sha256": "5" * 64, "subset": "test", "sentences": sentences},
         **{"parameters": 1234567, "attention": attention, "attention_sites": list(SITES), "languages": ["en", "de"]},
-        **{"sites": sites, "shuffled": {"seed": 1, "sites": shuffled}, "wake": wake},
+        **{"sites": sites, "shuffled": {"seed": 1, "sites": shuffled}, "wake": wake, "variance": "sample"},
         "alignment": {"gold": "g", "sentences": sentences, "normal": alignment(), "shifted": alignment()}
         if gold
         else None,
@@ -265,6 +265,26 @@ def test_whether_alignments_are_better_than_softmax_s_is_said(tmp_path):
     assert "against softmax, measured" not in (tmp_path / "one.html").read_text()
 
 
+def test_selections_of_a_ranking_are_shown(tmp_path):
+    runs = [make_run(tmp_path / "rela_g", "rela_g", analysis=None, examples=None, rank=None)]
+    means = {"null_rate": 0.125, "log_probability": -1.25, "source_pieces": 9.0, "target_pieces": 10.5}
+    pairs = [{"line": 41, "null_rate": 0.5, "log_probability": -7.25, "source": s, "target": "t"} for s in HOSTILE]
+    record = {
+        **{"format": 1, "label": "rela_g", "by": "log_probability", "pairs": 1234567},
+        "selections": {"all": {"pairs": 1234000, **means}, "worst": {"pairs": 10000, **means, "examples": pairs}},
+    }
+    (tmp_path / "ranked.tsv.selections.json").write_text(json.dumps(record))
+    page = tmp_path / "report.html"
+    report.write_report(runs, page, rankings=[tmp_path / "ranked.tsv"])
+    shown = page.read_text()
+    for part in ("Selections of ranked.tsv", "1,234,000", "10,000", "0.1250", "ranked by log probability", ">42<"):
+        assert part in shown
+    assert "<script>alert" not in shown and all(markup.text(word) in shown for word in HOSTILE)
+    with pytest.raises(InputError, match="no such file"):
+        report.write_report(runs, page, rankings=[tmp_path / "other.tsv"])
+    assert page.read_text() == shown
+
+
 def test_speeds_of_a_benchmark(tmp_path):
     runs = [make_run(tmp_path / name, name, analysis=None, examples=None, rank=None) for name in ("softmax", "rela_g")]
     record = tmp_path / "benchmark.json"
@@ -307,7 +327,7 @@ def test_the_paper_s_numbers_are_those_of_the_fidelity_notes():
     assert "239K v 592K at T=100; 23.99M v 13.12M at T=1000" in text
     assert [round(f(100) / 1e3) for f in (paper.table_4_softmax, paper.table_4_rela_g)] == [239, 592]
     assert [round(f(1000) / 1e6, 2) for f in (paper.table_4_softmax, paper.table_4_rela_g)] == [23.99, 13.12]
-    assert str(paper.PEAK_NULL_RATE_VARIANCE) in text and paper.SIGNATURE in text
+    assert str(paper.NULL_RATE_VARIANCE) in text and paper.SIGNATURE in text
 
 
 def test_what_is_missing_is_named(tmp_path):
@@ -329,6 +349,173 @@ def test_changed_settings_are_marked(tmp_path):
     report.write_report([run], tmp_path / "report.html")
     text = "".join(parse(tmp_path / "report.html").text)
     assert "31.73 (31.82)\u2020" in text and "run=cpu_smoke" in text
+
+
+def with_words(attention, layer_null_rate=0.0):
+    """As :func:`analysis`, with other numbers for words."""
+    result, words = analysis(attention), analysis(attention, seed=9)
+    for site in SITES:
+        for layer in (*result["sites"][site]["layers"], *words["sites"][site]["layers"]):
+            layer["layer_null_rate"] = layer_null_rate
+    return {**result, "level": "pieces", "words": {key: words[key] for key in ("sites", "shuffled")}}
+
+
+def test_words_are_held_against_the_paper(tmp_path):
+    """The paper's level where every run has it, else that which all have; and the page says which."""
+    new = make_run(tmp_path / "new", "rela_g", analysis=with_words("rela_g", 0.0123), examples=None)
+    both = make_run(tmp_path / "both", "softmax", analysis=with_words("softmax"), examples=None)
+    old = make_run(tmp_path / "old", "sparsemax", examples=None)
+    output = tmp_path / "report.html"
+    for runs, level, analyses in (
+        ([new, both], "words", [with_words(name)["words"] for name in ("rela_g", "softmax")]),
+        ([new, old], "pieces", [analysis(name) for name in ("rela_g", "sparsemax")]),
+    ):
+        report.write_report(runs, output)
+        rows = numbers(output, "figure-3")
+        assert [row["sparsity"] for row in rows] == [
+            layer["sparsity"] for site in SITES for one in analyses for layer in one["sites"][site]["layers"]
+        ]
+        assert {row["level"] for row in rows} == {level}
+        text = " ".join("".join(parse(output).text).split())
+        assert f"The paper analyses words. Measured at the level of {level}." in text
+        assert "Null rate of the attention averaged over the heads of a layer" in text and "1.23" in text
+        assert "almost no null queries" in text
+        lacks = "sparsity, null rates and head diversity of words, which are the paper’s"
+        assert (lacks in text) == (level == "pieces")
+
+
+def test_levels_that_differ_are_named(tmp_path):
+    alone = {**with_words("rela_g"), "level": "words"}
+    del alone["words"]
+    runs = [
+        make_run(tmp_path / "a", "rela_g", analysis=alone, examples=None),
+        make_run(tmp_path / "b", "softmax", examples=None),
+    ]
+    report.write_report(runs, tmp_path / "report.html")
+    text = " ".join("".join(parse(tmp_path / "report.html").text).split())
+    assert "Measured at levels that differ: rela_g of words, softmax of pieces." in text
+    runs = [make_run(tmp_path / "c", "rela_g", analysis={**analysis("rela_g"), "level": "syllables"})]
+    with pytest.raises(InputError, match="syllables"):
+        load_runs(runs)
+
+
+def test_variances_of_earlier_versions_become_the_sample_s(tmp_path):
+    """They wrote the population's; heads are two, so the sample's is twice as large. One head has none."""
+    old = analysis("rela_g")
+    del old["variance"]
+    (run,) = load_runs([make_run(tmp_path / "old", "rela_g", analysis=old)])
+    for layer, was in zip(run.layers["cross"], old["sites"]["cross"]["layers"]):
+        assert layer.null_rate_variance == pytest.approx(2 * was["null_rate_variance"])
+        assert layer.shuffled[1] == pytest.approx(0.2)
+    one = analysis("rela_g")
+    for site in SITES:
+        for layer in (*one["sites"][site]["layers"], *one["shuffled"]["sites"][site]["layers"]):
+            layer.update(null_rate_by_head=[0.5], null_rate_variance=None)
+    run = make_run(tmp_path / "one", "rela_g", analysis=one, examples=None)
+    report.write_report([run], tmp_path / "report.html")
+    assert {row["null_rate_variance"] for row in numbers(tmp_path / "report.html", "figure-6")} == {None}
+
+
+def test_what_is_quoted_of_the_paper(page):
+    text = " ".join("".join(parse(page).text).split())
+    assert "The paper ranks the pairs of the WMT14 En-De training corpus by the null rate" in text
+    assert "crawled" not in text and "highest variance" not in text
+    assert "The paper prints a variance over heads of 0.256" in text
+    for choice in ("once the weights on the end of the sentence are left out", "none its own", "weights as they are"):
+        assert choice in text
+
+
+def scored(bleu, *overrides, attention="rela_g", **train):
+    train = {"task": "wmt14_en_de", "attention": attention, "overrides": list(overrides), "updates": 2, **train}
+    score = {"bleu": bleu, "signature": SIGNATURE, "tokenised_bleu": bleu + 1, "sentences": 40}
+    return {"train": train, "score": score, "analysis": None, "examples": None, "rank": None}
+
+
+def cells(path, row):
+    """The cells after the heading of a row of Table 1."""
+    table = re.search(r"Table 1: .*?</table>", path.read_text(encoding="utf-8"), re.DOTALL).group(0)
+    (found,) = (tr for tr in table.split("<tr>") if tr.startswith(f'<td class="n">{row}</td>'))
+    return re.findall(r"<td[^>]*>([^<]*)</td>", found)[2:]
+
+
+def test_seeds_are_averaged(tmp_path):
+    """Mean, the sample's standard deviation and their number; runs that differ in more stay apart."""
+    runs = [
+        make_run(tmp_path / "1", "rela_g", **scored(30.0)),
+        make_run(tmp_path / "2", "rela_g", **scored(31.0, "common.seed=2")),
+        make_run(tmp_path / "3", "rela_g", **scored(33.5, "+common.seed=3")),
+    ]
+    output = tmp_path / "report.html"
+    report.write_report(runs, output)
+    assert cells(output, 7) == ["31.50 ± 1.80 (32.50 ± 1.80), 3 seeds"]  # sd of 30, 31, 33.5
+    other = scored(40.0, "common.seed=2", "optimization.lr=[0.1]")
+    runs.append(make_run(tmp_path / "lr", "rela_g", **other))
+    runs.append(make_run(tmp_path / "configs", "rela_g", **scored(50.0, "common.seed=4", configs={"a.yaml": "1"})))
+    runs.append(make_run(tmp_path / "again", "rela_g", **scored(31.5, "common.seed=2")))
+    report.write_report(runs, output)
+    assert cells(output, 7) == ["31.50 ± 1.47 (32.50 ± 1.47), 4 runs of 3 seeds; 40.00 (41.00)†; 50.00 (51.00)"]
+
+
+@pytest.mark.parametrize(
+    "override", ["model.attention_sites=cross", "sites=cross", "model.attention_sites=[cross]", "+sites=cross"]
+)
+def test_sites_are_rows_of_table_1_and_no_changed_settings(tmp_path, override):
+    runs = [
+        make_run(tmp_path / "1", "rela_g", **scored(30.0, override)),
+        make_run(
+            tmp_path / "2", "rela_g", **scored(31.0, "common.seed=2", "sites=cross", configs={"sites/a.yaml": "1"})
+        ),
+        make_run(tmp_path / "3", "rela_g", **scored(33.0, override, "run=cpu_smoke")),
+        make_run(tmp_path / "4", "rela_g", **scored(20.0, "sites=encoder_decoder")),
+    ]
+    output = tmp_path / "report.html"
+    report.write_report(runs, output)
+    assert cells(output, 13) == ["30.50 ± 0.71 (31.50 ± 0.71), 2 seeds; 33.00 (34.00)†"]
+    assert cells(output, 7) == ["-"]
+    assert "Of no row of the paper: rela_g (encoder,decoder) 20.00 (21.00)." in "".join(parse(output).text)
+
+
+def test_seeds_are_averaged_in_tables_5_and_6(tmp_path):
+    rates, runs = {"softmax": (0.5, 0.7), "rela_g": (0.3, 0.4)}, []
+    for name, errors in rates.items():
+        for seed, error in enumerate(errors, 1):
+            result = with_words(name, layer_null_rate=error)
+            for kind in ("normal", "shifted"):
+                result["alignment"][kind].update(aol=error, aoh=error)
+            for site in SITES:
+                for layer in result["words"]["sites"][site]["layers"]:
+                    layer["diversity"] = dict.fromkeys(layer["diversity"], error)
+            files = {**scored(30.0, f"common.seed={seed}", attention=name), "analysis": result}
+            runs.append(make_run(tmp_path / f"{name}{seed}", name, **files))
+    report.write_report(runs, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    tables = [
+        re.search(rf"{title}.*?</table>", text, re.DOTALL).group(0) for title in ("Table 5", "Table 6", "Null rate of")
+    ]
+    for table, softmax, rela in zip(
+        tables, ("60.00 ± 14.14", "0.60 ± 0.14", "60.00 ± 14.14"), ("35.00 ± 7.07", "0.35 ± 0.07", "35.00 ± 7.07")
+    ):
+        assert softmax in table and rela in table and ", 2 seeds</th>" in table
+        assert table.count("ReLA-g") <= 4 and str(tmp_path) not in table
+    assert (
+        "rela_g against softmax, measured: clearly below, by 2 points of AER or more, in normal AoL, normal AoH, "
+        "shifted AoL, shifted AoH." in text
+    )
+
+
+def test_one_site_is_not_counted_as_all_sites(tmp_path):
+    """Tables 2 and 3 are of attention at all sites."""
+    one, everywhere = scored(12.3, "sites=cross"), scored(23.4)
+    for files, parameters in ((one, 111), (everywhere, 222)):
+        files["train"]["task"] = "wmt14_en_fr"
+        files["analysis"] = {**analysis("rela_g"), "parameters": parameters}
+    one["analysis"]["attention_sites"] = ["cross"]
+    runs = [make_run(tmp_path / str(i), "rela_g", **files) for i, files in enumerate((one, everywhere))]
+    report.write_report(runs, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    for title, right, wrong in (("Table 2", "222", "111"), ("Table 3", "23.40", "12.30")):
+        table = re.search(rf"{title}: .*?</table>", text, re.DOTALL).group(0)
+        assert f">{right}<" in table and wrong not in table
 
 
 def test_runs_of_other_tasks_stand_apart(tmp_path):

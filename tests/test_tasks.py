@@ -264,7 +264,7 @@ def test_validation_bleu_is_another_number():
 
 @pytest.mark.parametrize("name", task_names())
 def test_no_shipped_config_chooses_by_validation_bleu(name):
-    """B29: what is averaged and scored are the last checkpoints; README calls the other number one to watch."""
+    """B29: what is averaged and scored are the last checkpoints; the docs call the other number one to watch."""
     cfg = compose(name)
     assert not cfg["task"].get("eval_bleu") and cfg["checkpoint"]["best_checkpoint_metric"] == "loss"
-    assert "eval_bleu" in (ROOT / "README.md").read_text()
+    assert "eval_bleu" in (ROOT / "docs" / "fairseq.md").read_text()

@@ -253,6 +253,15 @@ def test_chinese_without_its_spaces():
     assert Detokeniser("zh")("他 在 New York 买 了 iPhone 7 。 “ 好 ！ ”") == "他在 New York 买了 iPhone 7 。“好！”"
 
 
+def test_full_width_letters_and_digits_stay_in_chinese_unless_normalised():
+    pytest.importorskip("jieba")
+    line = "ＡＢＣ１２３，好。"
+    assert Preprocessor("zh")(line) == "Ａ Ｂ Ｃ １ ２ ３ ， 好 。"
+    assert Preprocessor("zh", normalise_width=True)(line) == "ABC123 ， 好 。"
+    assert Preprocessor("de", "none", normalise_width=True)(line) == "ABC123，好。"
+    assert Preprocessor("de", normalise_width=True).process_lines(["ｚ９"]) == ["z9"]
+
+
 def test_chinese_without_jieba(monkeypatch):
     monkeypatch.setitem(sys.modules, "jieba", None)
     text._jieba_cut.cache_clear()

@@ -15,8 +15,11 @@ from ..models.transformer_rela import attention_modules
 from ..variants import SITES
 from .aer import Counts, Gold, read_links
 from .alignment import as_pharaoh, merge_subwords, normal_rows, shifted_rows, strongest_sources, word_ids
-from .capture import Batch, Captured, Sentence, capture, load_model, read_sentences
+from .capture import Batch, Captured, Sentence, capture, derangement, load_model, read_sentences
 from .diversity import DiversityCount, count_diversity, normalised, tempered
+from .merging import layer_attention as mean_of_heads
+from .merging import memberships, merge_words, sum_to_one
+from .runs import LEVELS, levels_of
 from .sparsity import SparsityCounts, awake_queries, count_sparsity
 from .wake import WakeCounts, awake_words
 
@@ -26,6 +29,7 @@ NORMALISED = ("softmax", "sparsemax", "entmax15")  # variants whose weights sum 
 ROWS = {"normal": normal_rows, "shifted": shifted_rows}
 WAKE_WORDS = 20  # the words that wake a head most often
 WAKE_MINIMUM = 5  # a word that occurs less often says little
+LAYER_ATTENTIONS = ("raw", "normalised")  # means over heads
 EXAMPLE_PIECES = (8, 20)  # sentences that a heat map can show
 _SEPARATE = ("examples", "links")  # parts of an analysis that are files of their own
 
@@ -46,6 +50,8 @@ def analyze(
     gold_sentences: Sequence[Path] = (),
     links: bool = False,
     max_tokens: int = 4096,
+    level: Optional[str] = None,
+    layer_attention: str = "raw",
 ) -> Dict[str, Any]:
     """Sparsity, null rates, head diversity, alignment error, the hallucination test, and what wakes the heads.
 
@@ -65,19 +71,25 @@ def analyze(
             against the prepared text. Files beside ``gold`` of its name and the languages' endings are found.
         links: keep the alignments of every head also where there is no gold.
         max_tokens: padded pieces in a batch.
+        level: ``pieces`` or ``words``, of ``sites`` and ``shuffled``; None for both levels, words then in ``words``.
+        layer_attention: which mean over heads is aligned as the layer attention: ``raw`` of the weights as they are,
+            ``normalised`` of heads whose rows are divided by their sums.
 
     Returns:
         ``format``, ``label``, ``checkpoint``, ``sha256``, ``data`` (checksums), ``subset``, ``sentences``,
         ``parameters``, ``attention``, ``attention_sites``, ``languages``, ``gold`` (file and checksum, or None);
-        ``sites``: sparsity, null rates and diversity by layer; ``shuffled``: null rates where each source has the
-        target of another (Figure 6, dashed); ``alignment``: AER by layer and head (Table 5), or None; ``wake``; and
-        what :func:`write` puts in files of their own: ``examples``, and ``links`` or None. All rates are shares, from
-        0 to 1; layers count from 0.
+        ``level`` of ``sites``: sparsity, null rates and diversity by layer, and of ``shuffled``: null rates where
+        each source has the target of another (Figure 6, dashed); ``variance``: ``sample``, that of the null rates of
+        heads; ``words``: ``sites`` and ``shuffled`` at the level of words, only where ``level`` is None;
+        ``layer_attention``; ``alignment``: AER by layer and head (Table 5), or None; ``wake``; and what :func:`write`
+        puts in files of their own: ``examples``, and ``links`` or None. All rates are shares, from 0 to 1; layers
+        count from 0.
 
     Raises:
         InputError: a file that cannot be used, or that is not of this subset.
     """
     _refuse_bad_numbers(examples, taus)
+    _refuse_bad_choices(level, layer_attention)
     fingerprint = data_checksums(data, subset)
     model, task = load_model(checkpoint, data)
     sentences = read_sentences(task, data, subset)
@@ -90,18 +102,19 @@ def analyze(
     target_tags = _read_tags(tags, [target for _, target in lengths])
     encoder_tags = _read_tags(source_tags, [source for source, _ in lengths])
 
-    sparsity, diversity, waker = _Sparsity(), _Diversity(taus), _Waker(sentences, target_tags, encoder_tags)
-    pictures = _Examples(sentences, examples)
-    aligner = _Aligner(sentences) if gold is not None or links else None
-    parts = [part for part in (sparsity, diversity, waker, pictures, aligner) if part is not None]
+    waker, pictures = _Waker(sentences, target_tags, encoder_tags), _Examples(sentences, examples)
+    aligner = _Aligner(sentences, layer_attention) if gold is not None or links else None
+    levels = _make_levels(level, sentences, derangement(len(sentences), seed), taus, subset)
+    parts = [part for part in (*levels.values(), waker, pictures, aligner) if part is not None]
     for batch in capture(model, task, subset, max_tokens):
         _refuse_diverged(batch, checkpoint)
         for part in parts:
             part.add(batch)
-    shuffled = _Sparsity()
     for batch in capture(model, task, subset, max_tokens, shuffle_seed=seed):
-        shuffled.add(batch)
+        for one in levels.values():
+            one.add_shuffled(batch)
 
+    first, *others = levels
     attention, sites = _attention_of(model)
     label = attention if len(sites) == len(SITES) else f"{attention} ({','.join(sites)})"
     return {
@@ -117,17 +130,20 @@ def analyze(
         "attention_sites": sites,
         "languages": languages,
         "gold": {"file": gold.name, "sha256": sha256(gold)} if gold is not None else None,
-        "sites": _sites(sparsity, diversity),
-        "shuffled": {"seed": seed, "sites": shuffled.null_rates()},
+        "level": first,
+        "variance": "sample",
+        **levels[first].result(seed),
+        **{name: levels[name].result(seed) for name in others},
+        "layer_attention": layer_attention,
         "alignment": None if expected is None else aligner.error_rates(gold, expected),
-        "wake": waker.result(sparsity),
+        "wake": waker.result(levels[first].sparsity),
         "examples": {"format": FORMAT, "label": label, "sentences": pictures.result()},
         "links": None if aligner is None else aligner.lines(),
     }
 
 
 def summarise(checkpoint: Path, data: Path, subset: str) -> Dict[str, Any]:
-    """Which attention ran at each site, and its sparsity and null rate, per layer and over layers: one quick pass."""
+    """Which attention ran at each site, with its sparsity and null rate by layer: one quick pass, on pieces."""
     model, task = load_model(checkpoint, data)
     sparsity = _Sparsity()
     for batch in capture(model, task, subset):
@@ -148,6 +164,7 @@ def summarise(checkpoint: Path, data: Path, subset: str) -> Dict[str, Any]:
         "checkpoint": str(checkpoint),
         "subset": subset,
         "parameters": sum(p.numel() for p in model.parameters()),
+        "level": "pieces",
         "sites": sites,
     }
 
@@ -192,6 +209,13 @@ def _refuse_bad_numbers(examples: int, taus: Sequence[float]) -> None:
         raise InputError(f"{examples} examples: give a number of at least 0")
     if not taus or any(not 0 < tau <= 1 for tau in taus):
         raise InputError("temperatures of head diversity are above 0 and at most 1; give some, such as 1 0.5 0.25 0.1")
+
+
+def _refuse_bad_choices(level: Optional[str], layer_attention: str) -> None:
+    if level is not None and level not in LEVELS:
+        raise InputError(f"level {level!r}: give one of {', '.join(LEVELS)}, or none for both")
+    if layer_attention not in LAYER_ATTENTIONS:
+        raise InputError(f"layer attention {layer_attention!r}: give one of {', '.join(LAYER_ATTENTIONS)}")
 
 
 def _refuse_diverged(batch: Batch, checkpoint: Path) -> None:
@@ -285,16 +309,19 @@ def _mean(values: Iterable[float]) -> float:
 
 
 class _Sparsity:
-    """Sparsity and null rates of every module."""
+    """Sparsity and null rates of every module, and null rates of its layer attention."""
 
     def __init__(self) -> None:
         self.modules: Dict[str, Dict[int, Captured]] = {site: {} for site in SITES}  # without weights
         self.counts: Dict[Tuple[str, int], SparsityCounts] = {}
+        self.together: Dict[Tuple[str, int], SparsityCounts] = {}  # of the layer attention
 
     def add(self, batch: Batch) -> None:
         for item in batch.modules:
-            key, new = (item.site, item.layer), count_sparsity(item.weights, item.allowed)
-            self.counts[key] = self.counts[key] + new if key in self.counts else new
+            mean = mean_of_heads(item.weights.double())  # in float32, a mean could be 0 where no weight is
+            for counts, weights in ((self.counts, item.weights), (self.together, mean)):
+                key, new = (item.site, item.layer), count_sparsity(weights, item.allowed)
+                counts[key] = counts[key] + new if key in counts else new
             self.modules[item.site][item.layer] = item._replace(weights=None, allowed=None)
 
     def null_rates(self) -> Dict[str, Any]:
@@ -334,7 +361,7 @@ class _Diversity:
 def _sites(sparsity: _Sparsity, diversity: _Diversity) -> Dict[str, Any]:
     sites: Dict[str, Any] = {}
     for site, modules in sparsity.modules.items():
-        layers = []
+        layers: List[Dict[str, Any]] = []
         for layer, module in modules.items():
             counts = sparsity.counts[site, layer]
             layers.append(
@@ -347,6 +374,7 @@ def _sites(sparsity: _Sparsity, diversity: _Diversity) -> Dict[str, Any]:
                     "null_rate": counts.null_rate,
                     "null_rate_by_head": counts.null_rate_by_head,
                     "null_rate_variance": counts.null_rate_variance,
+                    "layer_null_rate": sparsity.together[site, layer].null_rate,
                     "diversity": diversity.means(site, layer),
                 }
             )
@@ -354,21 +382,99 @@ def _sites(sparsity: _Sparsity, diversity: _Diversity) -> Dict[str, Any]:
             "layers": layers,
             "sparsity": _mean(layer["sparsity"] for layer in layers),
             "null_rate": _mean(layer["null_rate"] for layer in layers),
+            "layer_null_rate": _mean(layer["layer_null_rate"] for layer in layers),
             "diversity": {tau: _mean(layer["diversity"][tau] for layer in layers) for tau in layers[0]["diversity"]},
         }
     return sites
 
 
-class _Aligner:
-    """Word alignments by cross-attention: of each head of each layer, and last of their mean, the layer attention."""
+class _Level:
+    """Sparsity, null rates and head diversity of pieces."""
 
-    def __init__(self, sentences: Sequence[Sentence]) -> None:
+    def __init__(self, taus: Sequence[float]) -> None:
+        self.sparsity, self.diversity, self.shuffled = _Sparsity(), _Diversity(taus), _Sparsity()
+
+    def add(self, batch: Batch) -> None:
+        self.sparsity.add(batch)
+        self.diversity.add(batch)
+
+    def add_shuffled(self, batch: Batch) -> None:
+        self.shuffled.add(batch)
+
+    def result(self, seed: int) -> Dict[str, Any]:
+        return {
+            "sites": _sites(self.sparsity, self.diversity),
+            "shuffled": {"seed": seed, "sites": self.shuffled.null_rates()},
+        }
+
+
+class _Words(_Level):
+    """The same of words."""
+
+    def __init__(self, taus: Sequence[float], sentences: Sequence[Sentence], shuffled: Sequence[Sentence]) -> None:
+        super().__init__(taus)
+        self.sentences, self.shuffled_sentences = sentences, shuffled
+
+    def add(self, batch: Batch) -> None:
+        super().add(_at_words(batch, self.sentences))
+
+    def add_shuffled(self, batch: Batch) -> None:
+        super().add_shuffled(_at_words(batch, self.shuffled_sentences))
+
+
+def _make_levels(
+    level: Optional[str], sentences: Sequence[Sentence], order: Sequence[int], taus: Sequence[float], subset: str
+) -> Dict[str, _Level]:
+    """What measures each level, pieces first; ``order`` is that of the shuffled targets."""
+    levels: Dict[str, _Level] = {}
+    if level != "words":
+        levels["pieces"] = _Level(taus)
+    if level != "pieces":
+        shuffled = [Sentence(pair.source, sentences[other].target) for pair, other in zip(sentences, order)]
+        for pairs, what in ((sentences, ""), (shuffled, ", once targets are shuffled")):
+            if not any(_words(pair.source) and _words(pair.target) for pair in pairs):
+                raise InputError(f"{subset}: no sentence has words on both sides{what}; give --level pieces")
+        levels["words"] = _Words(taus, sentences, shuffled)
+    return levels
+
+
+def _at_words(batch: Batch, sentences: Sequence[Sentence]) -> Batch:
+    """Merge the weights of pieces into weights of words; ends of sentences are left out.
+
+    A row of cross-attention belongs to the target word that its step predicts. In self-attention of the decoder, rows
+    and columns belong to the target word that the step consumes; step 0 consumes the end of sentence.
+    """
+    source = [word_ids(sentences[index].source[:-1]) for index in batch.ids]
+    target = [word_ids(sentences[index].target[:-1]) for index in batch.ids]
+    inputs = [[-1, *words] for words in target]
+    sides = {"encoder": (source, source), "decoder": (inputs, inputs), "cross": (target, source)}
+    members: Dict[str, Tuple[Tensor, ...]] = {}
+    modules = []
+    for item in batch.modules:
+        if item.site not in members:
+            sizes = item.weights.shape[2:]
+            members[item.site] = tuple(memberships(words, size) for words, size in zip(sides[item.site], sizes))
+        weights, allowed = merge_words(item.weights, item.allowed, *members[item.site])
+        modules.append(item._replace(weights=weights, allowed=allowed))
+    return batch._replace(modules=modules)
+
+
+class _Aligner:
+    """Word alignments by cross-attention: of each head of each layer, and last of their mean, the layer attention.
+
+    Args:
+        layer_attention: ``raw`` or ``normalised``: what becomes of the heads before their mean is taken.
+    """
+
+    def __init__(self, sentences: Sequence[Sentence], layer_attention: str = "raw") -> None:
         self.sentences = sentences
+        self.prepare = {"raw": lambda weights: weights, "normalised": sum_to_one}[layer_attention]
         self.positions: Dict[str, Dict[int, Tensor]] = {kind: {} for kind in ROWS}  # (layers, heads + 1, words)
 
     def add(self, batch: Batch) -> None:
-        heads = torch.stack([item.weights for item in batch.modules if item.site == "cross"])  # (L, B, H, T, S)
-        weights = torch.cat((heads, heads.mean(dim=2, keepdim=True)), dim=2)
+        cross = [item for item in batch.modules if item.site == "cross"]
+        heads = torch.stack([item.weights.masked_fill(~item.allowed.unsqueeze(1), 0) for item in cross])
+        weights = torch.cat((heads, mean_of_heads(self.prepare(heads))), dim=2)  # (L, B, H + 1, T, S)
         for row, index in enumerate(batch.ids):
             source, target = self.sentences[index]
             cells = weights[:, row, :, : len(target), : len(source)]  # (L, H + 1, T, S)
@@ -419,7 +525,7 @@ def _aer(counts: Counts) -> float:
 
 def _error_rates(counts: List[List[Counts]]) -> Dict[str, Any]:
     """AER of every head and layer, the mean over layers of the layer attention's and of the best head's (Table 5)."""
-    layers = []
+    layers: List[Dict[str, Any]] = []
     candidates: List[Tuple[float, int, Optional[int]]] = []
     for number, (*heads, together) in enumerate(counts):
         errors = [_aer(head) for head in heads]
@@ -548,14 +654,10 @@ def _rounded(values: Any) -> Any:
 
 
 def describe(analysis: Dict[str, Any]) -> str:
-    """A line a site, and where there is a gold alignment its error rates (Table 5)."""
+    """A line a level and site, and where there is a gold alignment its error rates (Table 5)."""
     lines = [f"{analysis['label']}: {analysis['sentences']:,} sentences of {analysis['subset']}"]
-    for site, entry in analysis["sites"].items():
-        diversity = ", ".join(f"{value:.2f} at {tau}" for tau, value in entry["diversity"].items())
-        lines.append(
-            f"{site:8} exact zeros {entry['sparsity']:6.1%}   null queries {entry['null_rate']:6.1%}, "
-            f"{analysis['shuffled']['sites'][site]['null_rate']:.1%} with shuffled targets   head diversity {diversity}"
-        )
+    for level, measured in levels_of(analysis).items():
+        lines += [_describe_site(level, site, measured) for site in measured["sites"]]
     for kind in ("normal", "shifted") if analysis["alignment"] else ():
         rates = analysis["alignment"][kind]
         best = rates["best"]
@@ -565,3 +667,13 @@ def describe(analysis: Dict[str, Any]) -> str:
             f"best {100 * best['aer']:.1f}, layer {best['layer']}, {where} (from 0)"
         )
     return "\n".join(lines)
+
+
+def _describe_site(level: str, site: str, measured: Dict[str, Any]) -> str:
+    entry, shuffled = measured["sites"][site], measured["shuffled"]["sites"][site]
+    diversity = ", ".join(f"{value:.2f} at {tau}" for tau, value in entry["diversity"].items())
+    return (
+        f"{level:6} {site:8} exact zeros {entry['sparsity']:6.1%}   null queries {entry['null_rate']:6.1%}, "
+        f"{shuffled['null_rate']:.1%} with shuffled targets, {entry['layer_null_rate']:.1%} in the mean of heads   "
+        f"head diversity {diversity}"
+    )

@@ -63,6 +63,15 @@ class Sentence(NamedTuple):
 
 
 def load_model(checkpoint: Path, data: Path) -> Tuple[nn.Module, Any]:
+    """Load as :func:`load_transformer` does, and switch off fused layers, whose weights cannot be recorded."""
+    model, task = load_transformer(checkpoint, data)
+    for module in model.modules():
+        if hasattr(module, "can_use_fastpath"):  # fairseq 0.12.2 fuses its own encoder layer, whose weights nobody sees
+            module.can_use_fastpath = False
+    return model, task
+
+
+def load_transformer(checkpoint: Path, data: Path) -> Tuple[nn.Module, Any]:
     """A model in evaluation mode and its task, whose data lie in ``data``; the file is loaded as data only.
 
     Raises:
@@ -91,9 +100,6 @@ def load_model(checkpoint: Path, data: Path) -> Tuple[nn.Module, Any]:
             raise InputError(
                 f"{checkpoint}: its decoder has no cross-attention to the source alone; such models are not analysed"
             )
-    for module in model.modules():
-        if hasattr(module, "can_use_fastpath"):  # fairseq 0.12.2 fuses its own encoder layer, whose weights nobody sees
-            module.can_use_fastpath = False
     return model, task
 
 

@@ -1,17 +1,21 @@
-"""Known damages of parallel text, and how well a model's null rate tells damaged pairs from sound ones."""
+"""Known damages of parallel text, and how well a model's scores tell damaged pairs from sound ones."""
 
 import math
 import random
 import re
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy
 
 from ..data.lines import PathLike, read_parallel, refuse_overwriting, write_json
 from ..errors import InputError
-from .ranking import roc_auc
+from .ranking import mean_ranks, roc_auc
+from .ranking_study import AREAS, combine, describe_evidence, recommend
 
 KINDS = ("shuffled", "copied", "wrong_language", "inserted", "deleted", "truncated")
 FORMAT = 1
+_ORDER = [(order, AREAS[order]) for order in ("null_rate", "log_probability", "both")]
 _SHARE = 0.3  # of the words, that are inserted or deleted
 _DAMAGED = 3  # one pair of so many
 _LEAST = 6  # pairs
@@ -117,9 +121,9 @@ def evaluate(
 ) -> Dict[str, Any]:
     """How well damaged pairs are told from the others, one kind of damage at a time.
 
-    A third of the pairs is damaged, drawn anew for each kind. The null rate should be higher there; the baseline is
-    the same model's own log-probability of the target by its length in pieces, which should be lower. Each gives an
-    area under the ROC curve: 1 is perfect, 0.5 is chance, less is worse than chance.
+    A third of the pairs is damaged, drawn again for each kind. The null rate should be higher there; the same model's
+    own log-probability of the target by its length in pieces should be lower; ``both`` is the mean of the ranks by
+    either. Each gives an area under the ROC curve: 1 is perfect, 0.5 is chance, less is worse than chance.
 
     Args:
         checkpoint, data: a model and the data folder it was trained on.
@@ -129,22 +133,76 @@ def evaluate(
         device, max_tokens: as for :func:`fairseq_rela.analysis.rank.rank`.
 
     Returns:
-        ``format``; ``label``, the cross-attention; ``pairs``; ``kinds``: kind to ``null_rate_auc``, ``logprob_auc``.
+        ``format``; ``label``, the cross-attention; ``pairs``; ``kinds``: kind to ``null_rate_auc``, ``logprob_auc``,
+        ``both_auc``; ``damage_seed``; ``models``: the checkpoint; ``summary``, see
+        :func:`fairseq_rela.analysis.ranking_study.combine`; ``recommended``, an order for ``rela rank --by``.
 
     Raises:
         InputError: as :func:`fairseq_rela.analysis.rank.rank`, or too few pairs that can be scored.
     """
+    return evaluate_models([checkpoint], data, source, target, output, seed, device, max_tokens)
+
+
+def evaluate_models(
+    checkpoints: Sequence[Path],
+    data: Path,
+    source: PathLike,
+    target: PathLike,
+    output: Optional[Path] = None,
+    seed: int = 1,
+    device: Optional[str] = None,
+    max_tokens: int = 4096,
+) -> Dict[str, Any]:
+    """Evaluate as :func:`evaluate` does over several models, such as those of several seeds, on the same damage.
+
+    Returns:
+        the same record; ``kinds`` has the means, ``models`` has ``checkpoint``, ``label`` and ``kinds`` of each.
+
+    Raises:
+        InputError: as :func:`evaluate`, a model is given twice, or the models attend in different ways.
+    """
+    if len({path.resolve() for path in checkpoints}) < len(checkpoints):
+        raise InputError("a checkpoint is given twice; give each model once")
+    if output is not None:
+        refuse_overwriting((*checkpoints, source, target), [output])
+    pairs = [Pair(*pair) for pair in read_parallel(source, target)]
+    results: List[Dict[str, Any]] = []
+    for checkpoint in checkpoints:
+        result = _evaluate_model(checkpoint, data, pairs, f"{source}, {target}", seed, (device, max_tokens))
+        if results and result["label"] != results[0]["label"]:
+            raise InputError(
+                f"{checkpoint} computes {result['label']}, {checkpoints[0]} {results[0]['label']}; "
+                "give models that differ in their seed only"
+            )
+        results.append(result)
+    summary = combine(results)
+    result = {
+        "format": FORMAT,
+        **{name: results[0][name] for name in ("label", "pairs")},
+        "kinds": {kind: {key: one[order]["mean"] for order, key in _ORDER} for kind, one in summary.items()},
+        "damage_seed": seed,
+        "models": [
+            {"checkpoint": str(c), "label": r["label"], "kinds": r["kinds"]} for c, r in zip(checkpoints, results)
+        ],
+        "summary": summary,
+        "recommended": recommend(summary),
+    }
+    if output is not None:
+        write_json(output, result)
+    return result
+
+
+def _evaluate_model(
+    checkpoint: Path, data: Path, pairs: Sequence[Pair], where: str, seed: int, how: Tuple[Optional[str], int]
+) -> Dict[str, Any]:
     from .rank import load_scorer
 
-    if output is not None:
-        refuse_overwriting((checkpoint, source, target), [output])
-    scorer = load_scorer(checkpoint, data, device, max_tokens)
-    pairs = [Pair(*pair) for pair in read_parallel(source, target)]
+    scorer = load_scorer(checkpoint, data, *how)
     scores = scorer.score(pairs)
     # a target of one word cannot lose any, and a source that is its own target is a copy already
     sound = [i for i, pair in enumerate(pairs) if not scores[i].reason and len(_WORD.findall(pair.target)) > 1]
     if len(sound) < _LEAST:
-        raise InputError(f"{source}: {len(sound)} pairs that can be scored, of {len(pairs)}; give {_LEAST} or more")
+        raise InputError(f"{where}: {len(sound)} pairs that can be scored, of {len(pairs)}; give {_LEAST} or more")
     kinds = {}
     for kind in KINDS:
         rng = random.Random(f"{seed} {kind}")
@@ -152,23 +210,39 @@ def evaluate(
         try:
             damaged = damage([pairs[i] for i in sorted(chosen)], kind, rng)
         except ValueError as error:
-            raise InputError(f"{source}, {target}: {error}") from error
+            raise InputError(f"{where}: {error}") from error
         bad = [score for score in scorer.score(damaged) if not score.reason]
-        good = [scores[i] for i in sound if i not in chosen]
-        kinds[kind] = {
-            "null_rate_auc": roc_auc([-score.null_rate for score in good], [-score.null_rate for score in bad]),
-            "logprob_auc": roc_auc([s.log_probability for s in good], [s.log_probability for s in bad]),
-        }
-    result = {"format": FORMAT, "label": scorer.label, "pairs": len(sound), "kinds": kinds}
-    if output is not None:
-        write_json(output, result)
-    return result
+        if not bad:
+            raise InputError(f"{where}: no pair that is {kind} can be scored by {checkpoint}; give other text")
+        kinds[kind] = _areas([scores[i] for i in sound if i not in chosen], bad)
+    return {"label": scorer.label, "pairs": len(sound), "damage_seed": seed, "kinds": kinds}
+
+
+def _areas(good: Sequence[Any], bad: Sequence[Any]) -> Dict[str, float]:
+    """Areas under the ROC curve of sound and damaged pairs, from their scores."""
+    null_rates, log_probabilities = (
+        numpy.array([score[column] for score in (*good, *bad)], numpy.float64) for column in (0, 1)
+    )
+    values = (-null_rates, log_probabilities, -mean_ranks(null_rates, log_probabilities))
+    return {key: roc_auc(one[: len(good)], one[len(good) :]) for (_, key), one in zip(_ORDER, values)}
 
 
 def describe(result: Dict[str, Any]) -> str:
-    """A line a kind of damage."""
-    lines = [f"{result['label']}: area under the ROC curve over {result['pairs']:,} pairs, a third of them damaged"]
-    lines.append(f"{'':16}{'null rate':>12}{'log-probability':>18}")
-    for kind, areas in result["kinds"].items():
-        lines.append(f"{kind:16}{areas['null_rate_auc']:>12.3f}{areas['logprob_auc']:>18.3f}")
-    return "\n".join(lines)
+    """A line a kind of damage, and the order that is recommended."""
+    models = len(result["models"])
+    over = f"{result['pairs']:,} pairs, a third of them damaged" + (f"; mean (sd) of {models} models" * (models > 1))
+    lines = [f"{result['label']}: area under the ROC curve over {over}"]
+    lines.append(f"{'':16}{'null rate':>16}{'log-probability':>18}{'both':>16}{'difference':>28}")
+    for kind, one in result["summary"].items():
+        cells = [_cell(one[order]) for order, _ in _ORDER]
+        lines.append(f"{kind:16}{cells[0]:>16}{cells[1]:>18}{cells[2]:>16}{_difference(one['difference']):>28}")
+    return "\n".join([*lines, describe_evidence(result["summary"])])
+
+
+def _cell(one: Dict[str, Any]) -> str:
+    return f"{one['mean']:.3f}" + ("" if one["sd"] is None else f" ({one['sd']:.3f})")
+
+
+def _difference(one: Dict[str, Any]) -> str:
+    interval = one["interval"]
+    return f"{one['mean']:+.3f}" + ("" if interval is None else f" [{interval[0]:+.3f}, {interval[1]:+.3f}]")

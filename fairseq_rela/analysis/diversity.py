@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .merging import sum_to_one
 from .sparsity import awake_queries
 
 
@@ -35,16 +36,21 @@ class DiversityCount:
 
 
 def normalised(weights: Tensor, allowed: Tensor) -> Tensor:
-    """The distributions of softmax, sparsemax and entmax, which are the weights themselves.
+    """Return the distributions of softmax, sparsemax and entmax: weights divided by the sum of their row.
+
+    Weights of pieces sum to 1 already. Those of words do not, because the end of the sentence is left out; a word that
+    attends to nothing else is a one-hot on a dummy key, as in :func:`tempered`.
 
     Args:
-        weights: (B, H, T, S).
+        weights: (B, H, T, S), none below 0.
         allowed: (B, T, S), True where a query may attend to a key.
 
     Returns:
-        (B, H, T, S), 0 where not allowed.
+        (B, H, T, S + 1), the dummy key last, 0 where not allowed.
     """
-    return weights.masked_fill(~allowed.unsqueeze(1), 0)
+    cells = weights.masked_fill(~allowed.unsqueeze(1), 0)
+    null = ~awake_queries(weights, allowed).unsqueeze(-1)
+    return torch.cat((sum_to_one(cells), null.to(cells)), dim=-1)
 
 
 def tempered(weights: Tensor, allowed: Tensor, tau: float) -> Tensor:

@@ -64,13 +64,15 @@ def speed_figure(speeds: speed.Speeds) -> Optional[Figure]:
     """Figure 2, of a benchmark."""
     if not speeds.decoding:
         return None
-    names = {name for one in speeds.decoding for name in one.speeds}
-    styles = plots.choose_styles([(paper.NAMES[name], name) for name in paper.COMPARED if name in names])
+    models = speeds.models or {name: name for name in paper.COMPARED}
+    there = {name for one in speeds.decoding for name in one.speeds}
+    names = {name: paper.NAMES.get(name, name) for name in models if name in there}
+    styles = plots.choose_styles([(label, models[name]) for name, label in names.items()])
     panels = [
         plots.Panel(
             "one sentence at a time" if one.batch == 1 else f"{one.batch} sentences at a time",
             "speed over softmax",
-            [plots.Line(paper.NAMES[name], values) for name, values in one.speeds.items()],
+            [plots.Line(names[name], values) for name, values in one.speeds.items()],
         )
         for one in speeds.decoding
     ]
@@ -79,11 +81,23 @@ def speed_figure(speeds: speed.Speeds) -> Optional[Figure]:
         "figure-2-decoding",
         "Figure 2",
         "Decoding speed-up by source length",
-        f"More is faster, softmax is 1. Beam search of models with fresh weights, all of which write as many pieces as "
-        f"the source has; medians. {speeds.device}; {speeds.command}.",
+        f"More is faster, softmax is 1. {speeds.about_decoding} {speeds.device}; {speeds.command}.",
         speed.rows(speeds.decoding),
         lambda: plots.draw_layer_lines([panels], styles, places=lengths, axis_name="source length (pieces)"),
     )
+
+
+def level_text(runs: Sequence[Run]) -> str:
+    """Say at which level the runs were measured."""
+    levels = {run.level for run in runs if run.level}
+    if len(levels) == 1:
+        return f"Measured at the level of {levels.pop()}."
+    return "Measured at levels that differ: " + ", ".join(f"{r.label} of {r.level}" for r in runs if r.level) + "."
+
+
+def _with_level(rows: List[Dict[str, Any]], runs: Sequence[Run]) -> List[Dict[str, Any]]:
+    levels = {run.label: run.level for run in runs}
+    return [{**row, "level": levels[row["run"]]} for row in rows]
 
 
 def _name(group: Group, what: str) -> str:
@@ -126,8 +140,8 @@ def _sparsity(group: Group, styles: Dict[str, plots.Style]) -> Optional[Figure]:
         "Figure 3",
         "Sparsity by layer",
         "Share of attention weights that are exactly 0, averaged over the heads of a layer. Padding and future "
-        "positions are not counted.",
-        _long(lines, "sparsity"),
+        f"positions are not counted. {level_text(runs)}",
+        _with_level(_long(lines, "sparsity"), runs),
         lambda: plots.draw_layer_lines([panels], styles),
     )
 
@@ -176,9 +190,9 @@ def _diversity(group: Group, styles: Dict[str, plots.Style]) -> Optional[Figure]
         "Head diversity by layer",
         "How much the heads of a layer differ: entropy of their mean less the mean of their entropies, averaged over "
         "queries; 0 where all heads are equal. ReLA weights are made probabilities by a softmax at \u03c4 = 1; "
-        "Table 6 has the other temperatures.",
+        f"Table 6 has the other temperatures. {level_text(runs)}",
         [
-            {"run": run.label, "site": site, "tau": tau, "layer": number, "diversity": value}
+            {"run": run.label, "site": site, "tau": tau, "layer": number, "diversity": value, "level": run.level}
             for run in runs
             for site, layers in run.layers.items()
             for number, layer in enumerate(layers, 1)
@@ -216,10 +230,11 @@ def _null_rates(group: Group, styles: Dict[str, plots.Style]) -> Optional[Figure
         _name(group, "figure-6-null-rate"),
         "Figure 6",
         "Null rate by layer, on true and on shuffled targets",
-        "Share of queries all of whose weights are 0, averaged over heads, and its variance over the heads of a layer "
-        "(shares, so at most about 0.3). Solid: true targets. Dashed: each source with the target of another, which "
-        "should raise the null rate of cross-attention; the encoder sees no target, so there the lines coincide.",
-        rows,
+        "Share of queries all of whose weights are 0, averaged over heads, and its sample variance over the heads of a "
+        "layer (at most 0.29 for eight heads). Solid: true targets. Dashed: each source with the target of another, "
+        "which should raise the null rate of cross-attention; the encoder sees no target, so there the lines coincide. "
+        f"{level_text(runs)}",
+        _with_level(rows, runs),
         lambda: plots.draw_layer_lines(drawn, styles, "true targets", "shuffled targets"),
     )
 
@@ -245,9 +260,9 @@ def _head_figure(group: Group, run: Run) -> Figure:
         f"{_run_name(group, run)}-null-rate-by-head",
         "Figures 7\u201310, null rates",
         f"{run.label}: null rate of every head",
-        "In percent, darker is more often off. Layers and heads count from 1.",
+        f"In percent, darker is more often off. Layers and heads count from 1. {level_text([run])}",
         [
-            {"run": run.label, "site": site, "layer": number, "head": head, "null_rate": rate}
+            {"run": run.label, "site": site, "layer": number, "head": head, "null_rate": rate, "level": run.level}
             for site, layers in run.layers.items()
             for number, layer in enumerate(layers, 1)
             for head, rate in enumerate(layer.null_rate_by_head, 1)
@@ -402,7 +417,7 @@ def ranking_figure(group: Group, styles: Dict[str, plots.Style]) -> Optional[Fig
         + "; ".join(f"{run.label}: {run.files['rank']['pairs']:,} pairs" for run in runs)
         + ".",
         rows,
-        lambda: plots.draw_bars(names, bars, styles, "area under the ROC curve", *SCORES.values()),
+        lambda: plots.draw_bars(names, bars, styles, "area under the ROC curve", *SCORES.values()),  # type: ignore[arg-type]
     )
 
 

@@ -131,8 +131,10 @@ TABLE_6: Dict[Tuple[str, Optional[str]], Dict[str, float]] = {
 }
 
 # text of section 5.2
-PEAK_NULL_RATE_VARIANCE = 0.256  # over heads, at the layer where it is highest
-RANKING_TOP_10K_CORRECT = 0.95  # about, En-De
+LEVEL = "words"  # of the weights that are analysed
+NULL_RATE_VARIANCE = 0.256  # over the heads of a layer, En-De; the sample's, as the population's is at most 0.25
+RANKING_CORPUS = "WMT14 En-De training corpus"
+RANKING_TOP_10K_CORRECT = 0.95  # about
 RANKING_BOTTOM_10K_CORRECT = 0.01
 
 

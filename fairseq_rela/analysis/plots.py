@@ -247,7 +247,8 @@ def draw_heat_maps(maps: Sequence[HeatMap], source: str, target: str) -> "Figure
         tallest = max(len(one.queries) for one in maps)
         height = rows * (0.205 * min(tallest, 60) + 1.75) + 0.3
         figure, axes = _figure(rows, columns, height)
-        figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)  # inches; the label of a bar is not the next map's
+        layout: Any = figure.get_layout_engine()
+        layout.set(w_pad=0.12, h_pad=0.08)  # inches; the label of a bar is not the next map's
         for axis, one in zip(axes.flat, maps):
             _draw_heat_map(figure, axis, one, source, target)
         for axis in list(axes.flat)[len(maps) :]:
@@ -367,7 +368,7 @@ def draw_bars(
         axis.set_xticks([0, 0.25, 0.5, 0.75, 1])
         axis.set_xlabel(unit)
         axis.grid(axis="x", color=GRID, linewidth=0.7)
-        handles = [
+        handles: List[Any] = [
             Patch(facecolor=styles[label].colour, label=_drawable(label))
             for label in dict.fromkeys(one.label for one in bars)
         ]

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from array import array
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -24,15 +24,14 @@ from ..data.folders import only_process
 from ..data.lines import (
     LineBlock,
     PathLike,
-    read_byte_lines,
     read_json,
     read_lines,
     read_parallel_blocks,
     refuse_overwriting,
     sha256,
     write_json,
-    write_whole,
 )
+from ..data.outputs import refuse_not_text
 from ..data.prepare import (
     TRUECASE_MODEL,
     Settings,
@@ -51,7 +50,9 @@ from ..errors import InputError
 from ..models.transformer_rela import attention_modules
 from ..variants import VARIANTS
 from .capture import load_model, recorded_weights
-from .ranking import count_nulls, select_pairs
+from .ranking import DEFAULT_BY, ORDERS, count_nulls
+from .ranking_study import recommended_for
+from .selections import Choice, choose, describe, selection_files, selections_path, write_selections
 
 FORMAT = 1
 COLUMNS = ("line", "null_rate", "log_probability", "source_pieces", "target_pieces", "reason")
@@ -88,11 +89,17 @@ class Encoded(NamedTuple):
 
 
 class Ranking(NamedTuple):
-    """How many pairs there are, how many of them have no score, and how many were kept, where that was asked for."""
+    """How many pairs there are, how many of them have no score, and how many were kept, where that was asked for.
+
+    Attributes:
+        kept, worst, sampled: pairs in the three selections; None where one was not asked for.
+    """
 
     pairs: int
     unscored: int
     kept: Optional[int] = None
+    worst: Optional[int] = None
+    sampled: Optional[int] = None
 
 
 class PairEncoder:
@@ -122,7 +129,8 @@ class PairEncoder:
         return [self._pair(*pair) for pair in zip(sources, targets)]
 
     def _pair(self, *texts: str) -> Encoded:
-        sides, reasons = [], []
+        sides: List[List[int]] = []
+        reasons: List[str] = []
         for side, (name, text) in enumerate(zip(("source", "target"), texts)):
             try:
                 pieces = self._pieces(side, text)
@@ -192,13 +200,14 @@ class PairScorer:
                 # as of a model whose training has diverged
                 finite = math.isfinite(values[1])
                 reason = "" if finite else "not finite"
-                scores[index] = self._score(pairs[index], *(values if finite else (math.nan, math.nan)), reason)
+                null_rate, log_probability = values if finite else (math.nan, math.nan)
+                scores[index] = self._score(pairs[index], null_rate, log_probability, reason)
         return [score for score in scores if score is not None]
 
     @staticmethod
     def _score(pair: Encoded, null_rate: float, log_probability: float, reason: str) -> Score:
-        pieces = (max(len(ids) - 1, 0) for ids in (pair.source, pair.target))
-        return Score(null_rate, log_probability, *pieces, reason)
+        source, target = (max(len(ids) - 1, 0) for ids in (pair.source, pair.target))
+        return Score(null_rate, log_probability, source, target, reason)
 
     def _batches(self, pairs: Sequence[Encoded]) -> Iterator[List[int]]:
         """Indices of pairs of like length, as many as ``max_tokens`` and memory for their weights allow."""
@@ -292,13 +301,19 @@ def rank(
     workers: Optional[int] = None,
     device: Optional[str] = None,
     max_tokens: int = 4096,
+    by: str = DEFAULT_BY,
+    keep_worst: Optional[int] = None,
+    sample: Optional[int] = None,
+    seed: int = 1,
 ) -> Ranking:
     """Score every pair of lines of two raw files, and keep the best; in bounded memory and in the order of the files.
 
     Writes ``OUTPUT``, tab-separated with a header, a line a pair, columns as of :data:`COLUMNS` (lines from 0, see
     :class:`Score`), and ``OUTPUT.rank.json``, of what it was made. Where a selection is asked for, also
     ``OUTPUT.SOURCE_LANG`` and ``OUTPUT.TARGET_LANG``, the untouched lines of the pairs kept, in their old order:
-    see :func:`fairseq_rela.analysis.ranking.select_pairs`. That takes 8 bytes of memory a pair.
+    see :func:`fairseq_rela.analysis.ranking.select_pairs`; the same as ``OUTPUT.worst.LANG`` and
+    ``OUTPUT.sample.LANG``; and ``OUTPUT.selections.json``, see
+    :func:`fairseq_rela.analysis.selections.write_selections`. That takes about 50 bytes of memory a pair.
 
     Until it is complete the ranking is in ``OUTPUT.partial``, a block of pairs after the other. A run that was
     interrupted goes on from there, and in the end the bytes are the same; a complete one is not made again.
@@ -312,19 +327,27 @@ def rank(
         workers: processes, all cores where None; on a GPU, for the text.
         device: ``cpu`` or ``cuda``; a GPU where there is one if None.
         max_tokens: padded pieces in a batch.
+        by: what is best, one of :data:`fairseq_rela.analysis.ranking.ORDERS`.
+        keep_worst: how many of the worst pairs to write as well.
+        sample: how many pairs to write as well, drawn at random from all that have a score.
+        seed: of the sample.
 
     Raises:
         InputError: files that are missing, of unequal length or not UTF-8, a model of other data, options that cannot
             be, or an output that was made from something else.
     """
-    _check_options(keep_best, max_null_rate, workers)
+    choice = Choice(by, keep_best, max_null_rate, keep_worst, sample, seed)
+    _check_options(choice, workers)
     if not output.name:
         raise InputError(f"--output {output}: give the name of a file to write")
     scorer = load_scorer(checkpoint, data, device, max_tokens)
     settings = scorer.encode.settings
     refuse_swapped(source, target, settings)
-    kept_files = tuple(output.with_name(f"{output.name}.{lang}") for lang in settings.languages)
-    refuse_overwriting((checkpoint, source, target), (output, _partial(output), _record(output), *kept_files))
+    for path in (source, target):
+        refuse_not_text(path)
+    kept_files = selection_files(output, settings.languages)
+    made = (output, _partial(output), _record(output), selections_path(output), *chain(*kept_files.values()))
+    refuse_overwriting((checkpoint, source, target), made)
     if not scorer.has_nulls:
         print(
             f"warning: {scorer.label} always attends to something, so the null rate is 0 everywhere; only the "
@@ -342,7 +365,7 @@ def rank(
             "inputs": {
                 "checkpoint": sha256(checkpoint),
                 "data_folder": {name: sha256(data / name) for name in text_files(data)},
-                "settings": dict(vars(settings)),
+                "settings": settings.record(),
                 "source_text": checksums[0],
                 "target_text": checksums[1],
             },
@@ -355,24 +378,34 @@ def rank(
         unscored = int(numpy.isnan(null_rates).sum())
         if unscored:
             print(f"{output}: {unscored:,} of {pairs:,} pairs have no score; the last column says why")
-        if keep_best is None and max_null_rate is None:
+        if choice.is_empty:
             return Ranking(pairs, unscored)
-        chosen = select_pairs(null_rates, log_probabilities, keep_best, max_null_rate)
-        if not chosen.any():
-            what = "no pair has a score" if unscored == pairs else f"no pair has a null rate of {max_null_rate} or less"
-            raise InputError(f"{output}: {what}, so there is nothing to keep")
-        _write_chosen((source, target), kept_files, chosen)
-        kept = int(chosen.sum())
-        print(f"{kept_files[0]}, {kept_files[1]}: {kept:,} of {pairs:,} pairs kept")
-        return Ranking(pairs, unscored, kept)
+        recommended = recommended_for(checkpoint)
+        if recommended not in (None, by):
+            print(f"{checkpoint.parent / 'rank.json'}: on damaged pairs --by {recommended} works better than --by {by}")
+        try:
+            chosen = choose(null_rates, log_probabilities, choice)
+        except InputError as error:
+            raise InputError(f"{output}: {error}") from error
+        about = {"label": scorer.label, **choice._asdict(), "pairs": pairs, "unscored": unscored}
+        record = write_selections(output, (source, target), settings.languages, chosen, about)
+        counts = {name: int(mask.sum()) for name, mask in chosen.items()}
+        for name, kept in counts.items():
+            how = "drawn at random" if name == "sample" else f"kept, the {name} by {by}"
+            print(f"{kept_files[name][0]}, {kept_files[name][1]}: {kept:,} of {pairs:,} pairs {how}")
+        print(describe(record))
+        return Ranking(pairs, unscored, *map(counts.get, kept_files))
 
 
-def _check_options(keep_best: Optional[int], max_null_rate: Optional[float], workers: Optional[int]) -> None:
-    for name, value in (("keep-best", keep_best), ("workers", workers)):
+def _check_options(choice: Choice, workers: Optional[int]) -> None:
+    numbers = {"keep-best": choice.keep_best, "keep-worst": choice.keep_worst, "sample": choice.sample}
+    for name, value in {**numbers, "workers": workers}.items():
         if value is not None and value < 1:
             raise InputError(f"--{name} {value}: give a number of at least 1")
-    if max_null_rate is not None and not 0 <= max_null_rate <= 1:
-        raise InputError(f"--max-null-rate {max_null_rate}: give a number from 0 to 1")
+    if choice.max_null_rate is not None and not 0 <= choice.max_null_rate <= 1:
+        raise InputError(f"--max-null-rate {choice.max_null_rate}: give a number from 0 to 1")
+    if choice.by not in ORDERS:
+        raise InputError(f"--by {choice.by}: choose one of {', '.join(ORDERS)}")
 
 
 def refuse_swapped(source: Path, target: Path, settings: Settings) -> None:
@@ -565,7 +598,7 @@ def _score_block(pair: Tuple[LineBlock, LineBlock]) -> List[Score]:
     return _worker["score"](_encode_block(pair))
 
 
-# --- keeping the best --------------------------------------------------------------------------------------------
+# --- reading the scores -------------------------------------------------------------------------------------------
 
 
 def _read_scores(ranking: Path, pairs: int) -> Tuple["numpy.ndarray", "numpy.ndarray"]:
@@ -589,11 +622,3 @@ def _read_scores(ranking: Path, pairs: int) -> Tuple["numpy.ndarray", "numpy.nda
     if len(scores[0]) != pairs:
         raise InputError(f"{ranking}: {len(scores[0])} of {pairs} pairs; remove the file and rank again")
     return numpy.frombuffer(scores[0], numpy.float32), numpy.frombuffer(scores[1], numpy.float32)
-
-
-def _write_chosen(inputs: Sequence[Path], outputs: Sequence[Path], chosen: "numpy.ndarray") -> None:
-    """The lines of both inputs that are chosen, as they are."""
-    with ExitStack() as stack:
-        files = [stack.enter_context(write_whole(path, "wb")) for path in outputs]
-        for path, file in zip(inputs, files):
-            file.writelines(line + b"\n" for line, keep in zip(read_byte_lines(path), chosen) if keep)

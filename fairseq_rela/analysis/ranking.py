@@ -1,11 +1,14 @@
-"""Ranking sentence pairs by null rate (Zhang et al. 2021, section 5.2); pure functions on arrays."""
+"""Ranking sentence pairs by null rate (Zhang et al. 2021, section 5.2) or log-probability; pure functions on arrays."""
 
-from typing import Any, Optional
+from typing import Any, List, Optional, Sequence
 
 import numpy
 from torch import Tensor
 
 from .sparsity import null_queries
+
+ORDERS = ("log_probability", "null_rate", "both")
+DEFAULT_BY = "log_probability"
 
 
 def count_nulls(weights: Tensor, allowed: Tensor) -> Tensor:
@@ -52,41 +55,123 @@ def select_pairs(
     log_probability: "numpy.ndarray",
     keep_best: Optional[int] = None,
     max_null_rate: Optional[float] = None,
+    by: str = DEFAULT_BY,
 ) -> "numpy.ndarray":
-    """Which pairs of a corpus to keep: the best ones, those at or below a null rate, or those that are both.
+    """Return which pairs of a corpus to keep: the best ones, those at or below a null rate, or those that are both.
 
-    The best have the lowest null rate, of equal ones the highest log-probability, of equal ones the lowest number.
-    Pairs without a score (nan) are never kept.
+    The order of the pairs is that of :func:`sort_keys`. Pairs without a score (nan) are never kept.
 
     Args:
         null_rate, log_probability: (n,), float32 is enough; nan where there is no score.
         keep_best: how many to keep at most.
         max_null_rate: the highest null rate to keep.
+        by: one of :data:`ORDERS`.
 
     Returns:
-        (n,), True where a pair is kept. Memory is a few copies of the arrays, as nothing is sorted but ties.
+        (n,), True where a pair is kept. Memory is a few copies of the arrays.
+
+    Raises:
+        ValueError: ``keep_best`` is less than 1, or ``by`` is not an order.
     """
-    kept = ~(numpy.isnan(null_rate) | numpy.isnan(log_probability))
+    kept = scored_pairs(null_rate, log_probability)
     if max_null_rate is not None:
         # in the precision of the scores: or 0.1 as float32 is above 0.1
         kept &= null_rate <= null_rate.dtype.type(max_null_rate)
-    return kept if keep_best is None else _best(null_rate, log_probability, kept, keep_best)
+    return kept if keep_best is None else _first(sort_keys(null_rate, log_probability, by), kept, keep_best)
 
 
-def _best(
-    null_rate: "numpy.ndarray", log_probability: "numpy.ndarray", candidates: "numpy.ndarray", number: int
+def worst_pairs(
+    null_rate: "numpy.ndarray", log_probability: "numpy.ndarray", number: int, by: str = DEFAULT_BY
 ) -> "numpy.ndarray":
-    """The best ``number`` of the candidates: those below a threshold, and of those at it the best by the next key."""
+    """Return which pairs are the last ``number`` in the order of :func:`sort_keys`, as (n,) booleans.
+
+    Of pairs with equal scores those with the highest numbers are taken, so that the best N and the worst M of at
+    least N + M pairs have none in common. Pairs without a score (nan) are in neither.
+
+    Raises:
+        ValueError: ``number`` is less than 1, or ``by`` is not an order.
+    """
+    keys = [-key[::-1] for key in sort_keys(null_rate, log_probability, by)]
+    return _first(keys, scored_pairs(null_rate, log_probability)[::-1], number)[::-1]
+
+
+def sample_pairs(
+    null_rate: "numpy.ndarray", log_probability: "numpy.ndarray", number: int, seed: int = 1
+) -> "numpy.ndarray":
+    """Return ``number`` pairs with a score, or all where there are fewer, drawn without replacement: (n,) booleans.
+
+    Raises:
+        ValueError: ``number`` is less than 1.
+    """
+    if number < 1:
+        raise ValueError(f"a sample of {number} pairs: give a number of at least 1")
+    scored = numpy.flatnonzero(scored_pairs(null_rate, log_probability))
+    chosen = numpy.zeros(null_rate.shape, dtype=bool)
+    generator = numpy.random.RandomState(seed % 2**32)  # whose numbers never change between versions of numpy
+    chosen[generator.permutation(scored)[:number]] = True
+    return chosen
+
+
+def scored_pairs(null_rate: "numpy.ndarray", log_probability: "numpy.ndarray") -> "numpy.ndarray":
+    """Return which pairs have both scores, as (n,) booleans."""
+    return ~(numpy.isnan(null_rate) | numpy.isnan(log_probability))
+
+
+def sort_keys(
+    null_rate: "numpy.ndarray", log_probability: "numpy.ndarray", by: str = DEFAULT_BY
+) -> List["numpy.ndarray"]:
+    """Return the keys by which pairs are sorted, low = good, the first key first; ties go to the lowest number.
+
+    ``log_probability``: the highest log-probability first, of equal ones the lowest null rate. ``null_rate``: the
+    lowest null rate first, of equal ones the highest log-probability. ``both``: the lowest sum of the two ranks
+    first (see :func:`mean_ranks`), of equal ones the highest log-probability.
+
+    Args:
+        null_rate, log_probability: (n,); nan where there is no score, and then in the first key as well.
+
+    Raises:
+        ValueError: ``by`` is not one of :data:`ORDERS`.
+    """
+    if by == "log_probability":
+        return [-log_probability, null_rate]
+    if by == "null_rate":
+        return [null_rate, -log_probability]
+    if by == "both":
+        return [mean_ranks(null_rate, log_probability), -log_probability]
+    raise ValueError(f"no order {by!r}; choose one of {', '.join(ORDERS)}")
+
+
+def mean_ranks(null_rate: "numpy.ndarray", log_probability: "numpy.ndarray") -> "numpy.ndarray":
+    """Return each pair's mean rank by null rate and by log-probability, from 0 = best; (n,), nan without a score.
+
+    Equal scores share the mean of their ranks. Where no head can be null, every null rate is 0, and the order is that
+    of the log-probability.
+    """
+    ranks = numpy.full(null_rate.shape, numpy.nan)
+    scored = scored_pairs(null_rate, log_probability)
+    ranks[scored] = (_ranks(null_rate[scored]) + _ranks(-log_probability[scored])) / 2
+    return ranks
+
+
+def _ranks(values: "numpy.ndarray") -> "numpy.ndarray":
+    """The rank of each value, from 0 = lowest; equal values share the mean of their ranks."""
+    _, inverse, counts = numpy.unique(values, return_inverse=True, return_counts=True)
+    last = numpy.cumsum(counts)
+    return (last - (counts + 1) / 2)[inverse.reshape(-1)]
+
+
+def _first(keys: Sequence["numpy.ndarray"], candidates: "numpy.ndarray", number: int) -> "numpy.ndarray":
+    """The first ``number`` of the candidates: those below a threshold, and of those at it the first by the next key."""
     if number < 1:
         raise ValueError(f"the best {number} pairs: give a number of at least 1")
-    best = numpy.zeros_like(candidates)
-    for key in (null_rate, -log_probability):
+    first = numpy.zeros_like(candidates)
+    for key in keys:
         if numpy.count_nonzero(candidates) <= number:
-            return best | candidates
+            return first | candidates
         threshold = numpy.partition(key[candidates], number - 1)[number - 1]
         below = candidates & (key < threshold)
-        best |= below
-        number -= numpy.count_nonzero(below)  # at least 1 is left, the one at the threshold
+        first |= below
+        number -= int(numpy.count_nonzero(below))  # at least 1 is left, the one at the threshold
         candidates = candidates & (key == threshold)
-    best[numpy.flatnonzero(candidates)[:number]] = True
-    return best
+    first[numpy.flatnonzero(candidates)[:number]] = True
+    return first

@@ -20,9 +20,10 @@ from ..data.folders import only_process, work_folder
 from ..data.lines import read_json, write_json, write_whole
 from ..errors import InputError
 from ..variants import SITES
-from . import figures, paper, plots, speed
+from . import figures, paper, plots, selections, speed
 from .markup import Content, Html, element, embedded_json, text
 from .runs import Example, Group, Run, group_runs, load_runs
+from .seeds import by_settings, count_of, mean, mean_and_deviation, name_of
 
 FORMAT = 1
 INDEX = "figures.json"
@@ -43,7 +44,9 @@ class Drawn(NamedTuple):
     files: Dict[str, bytes]
 
 
-def write_report(runs: Sequence[Path], output: Path, benchmark: Optional[Path] = None) -> None:
+def write_report(
+    runs: Sequence[Path], output: Path, benchmark: Optional[Path] = None, rankings: Sequence[Path] = ()
+) -> None:
     """Write the page ``OUTPUT`` and, beside it, the folder ``STEM_figures``, where STEM is OUTPUT without its ending.
 
     The page takes at most 8 MiB for weights of sentences, and about 0.5 MB for each run besides. A page and folder
@@ -53,6 +56,7 @@ def write_report(runs: Sequence[Path], output: Path, benchmark: Optional[Path] =
         runs: folders with what ``rela reproduce``, ``analyze`` and ``rank`` write; each may hold a part of it.
         output: HTML file to write.
         benchmark: a ``benchmark.json`` of ``rela bench``, for Figure 2 and the speeds of Table 2.
+        rankings: outputs of ``rela rank`` with selections, whose means and examples are shown.
 
     Raises:
         InputError: no such run, a file in one that cannot be used, runs of one task on different data, or an output
@@ -63,10 +67,11 @@ def write_report(runs: Sequence[Path], output: Path, benchmark: Optional[Path] =
     folder = output.with_name(f"{output.stem}_figures")
     groups = group_runs(load_runs(runs))
     speeds = speed.load_speeds(benchmark) if benchmark is not None else None
+    selected = [(path, selections.load_selections(path)) for path in rankings]
     _refuse_foreign_folder(folder)
     styles = [plots.choose_styles([(run.label, run.attention) for run in group.runs]) for group in groups]
     drawn = list(_draw(groups, styles, speeds))
-    page = _page(groups, styles, drawn, folder.name, speeds)
+    page = _page(groups, styles, drawn, folder.name, speeds, selected)
     with only_process(output), _replaced(folder):
         with work_folder(folder) as work:
             for one in drawn:
@@ -138,6 +143,7 @@ def _page(
     drawn: Sequence[Drawn],
     folder: str,
     speeds: Optional[speed.Speeds],
+    selected: Sequence[Tuple[Path, Dict[str, Any]]] = (),
 ) -> str:
     style = Html(_asset("report.css"))
     script = Html(_asset("report.js"))
@@ -149,7 +155,7 @@ def _page(
         ("tables", "The paper’s tables", _tables(groups, speeds)),
         ("figures", "The paper’s figures", _figures(groups, drawn, folder)),
         ("maps", "Heat maps", _of_kind(groups, drawn, folder, "Figures 7", "No run has examples.json.")),
-        ("ranking", "Ranking a corpus", _ranking(groups, drawn, folder)),
+        ("ranking", "Ranking a corpus", Html(_ranking(groups, drawn, folder) + _selected(selected))),
         ("wake", "Which words wake a head", _wake(groups)),
         ("view", "One sentence", _views(examples, left_out)),
         ("notes", "How to read this", _notes()),
@@ -268,17 +274,23 @@ def _overview(groups: Sequence[Group]) -> Html:
         ("row of Table 1", lambda run: str(run.row.row) if run.row else _NONE, "n"),
         ("parameters", lambda run: _NONE if run.parameters is None else f"{run.parameters:,}", "n"),
         ("updates", lambda run: f"{run.files['train']['updates']:,}" if _has(run, "train", "updates") else _NONE, "n"),
-        ("settings changed", lambda run: ", ".join(run.overrides) or _NONE, "long"),
+        ("seed", lambda run: run.seed or _NONE, "n"),
+        ("settings changed", lambda run: ", ".join(run.changed) or _NONE, "long"),
         ("sacreBLEU", lambda run: _number(run.files.get("score", {}).get("bleu"), 2), "n ours"),
         ("tokenised BLEU", lambda run: _number(run.files.get("score", {}).get("tokenised_bleu"), 2), "n ours"),
     ]
     for name in dict.fromkeys(key for run in runs for key in run.files.get("score", {}).get("subsets", {})):
         rows.append((f"sacreBLEU, {name} test set", lambda run, name=name: _subset_score(run, name), "n ours"))
     rows.append(("decoding, pieces per second, one run", _decoding_speed, "n"))
+    rows.append(("attention is analysed at the level of", lambda run: run.level or _NONE, "n"))
     for site in SITES:
         name = figures.SITE_NAMES[site]
-        rows.append((f"{name}: exact zeros", lambda run, site=site: _mean_rate(run, site, "sparsity"), "n"))
-        rows.append((f"{name}: null queries", lambda run, site=site: _mean_rate(run, site, "null_rate"), "n"))
+        for what, key in (
+            ("exact zeros", "sparsity"),
+            ("null queries", "null_rate"),
+            ("null queries of the mean of heads", "layer_null_rate"),
+        ):
+            rows.append((f"{name}: {what}", lambda run, site=site, key=key: _mean_rate(run, site, key), "n"))
     rows.append(("lowest AER, normal", lambda run: _best_aer(run, "normal"), "n"))
     rows.append(("lowest AER, shifted", lambda run: _best_aer(run, "shifted"), "n"))
     shown = [row for row in rows if any(row[1](run) != _NONE for run in runs)]
@@ -319,8 +331,7 @@ def _decoding_speed(run: Run) -> str:
 
 
 def _mean_rate(run: Run, site: str, key: str) -> str:
-    layers = run.layers.get(site)
-    return _percent(sum(getattr(layer, key) for layer in layers) / len(layers)) if layers else _NONE
+    return _percent(mean([getattr(layer, key) for layer in run.layers.get(site, [])]))
 
 
 def _best_aer(run: Run, kind: str) -> str:
@@ -369,7 +380,10 @@ def _lacks(run: Run) -> Iterator[Tuple[str, str]]:
     if "analysis" not in run.files:
         what = "head diversity, the hallucination test, what wakes a head (analysis.json)"
         yield (what if run.layers else f"sparsity, null rates, {what}", analyze)
-    elif run.alignment is None:
+    elif paper.LEVEL not in run.by_level:
+        gold = " --gold GOLD" if run.alignment is not None else ""
+        yield "sparsity, null rates and head diversity of words, which are the paper’s (analysis.json)", analyze + gold
+    if "analysis" in run.files and run.alignment is None:
         yield "alignment error rates (Figure 4, Table 5), which need a gold word alignment", f"{analyze} --gold GOLD"
     if not run.examples:
         yield "heat maps and single sentences (examples.json)", analyze
@@ -390,7 +404,8 @@ def _tables(groups: Sequence[Group], speeds: Optional[speed.Speeds]) -> Html:
             "p",
             "Shaded columns are the paper’s. Italic columns behind a dashed line are of another task or test set "
             "than the paper’s beside them and not comparable with it, only among themselves. "
-            "A dagger marks a run whose settings were changed, see “settings changed” above.",
+            "A dagger marks a run whose settings were changed, see “settings changed” above. Runs that differ in "
+            "nothing but their seed are one entry: their mean ± the sample’s standard deviation.",
             class_="note",
         ),
         _table_1(groups),
@@ -412,17 +427,35 @@ def _per_group(
 
 
 def _dagger(run: Run) -> str:
-    return "†" if run.overrides else ""
+    return "†" if run.changed else ""
+
+
+def _after(runs: Sequence[Run]) -> str:
+    """The mark of runs of the same settings, and of how many seeds their mean is."""
+    seeds = count_of(runs)
+    return _dagger(runs[0]) + (f", {seeds}" if seeds else "")
+
+
+def _everywhere(run: Run, attention: str) -> bool:
+    """Whether a run is the row of Table 1 that has an attention at all sites."""
+    return run.row is not None and run.row.attention == attention and run.row in paper.TABLE_1[:10]
 
 
 def _comparable(group: Group, task: str) -> bool:
     return group.task == task and group.subset == "test"
 
 
-def _bleu(run: Run) -> str:
-    score = run.files["score"]
-    tokenised = f" ({score['tokenised_bleu']:.2f})" if "tokenised_bleu" in score else ""
-    return f"{score['bleu']:.2f}{tokenised}{_dagger(run)}"
+def _bleu(runs: Sequence[Run]) -> str:
+    """Of runs of the same settings."""
+    bleu, tokenised = (
+        mean_and_deviation([run.files["score"].get(key) for run in runs], 2) for key in ("bleu", "tokenised_bleu")
+    )
+    return (bleu or _NONE) + (f" ({tokenised})" if tokenised else "") + _after(runs)
+
+
+def _scored(group: Group) -> List[List[Run]]:
+    """The scored runs of a group, those of the same settings together."""
+    return by_settings([run for run in group.runs if "score" in run.files])
 
 
 def _table_1(groups: Sequence[Group]) -> Html:
@@ -437,27 +470,27 @@ def _table_1(groups: Sequence[Group]) -> Html:
         published = f"{row.bleu:.1f} ({row.tokenised_bleu:.2f})" if row.bleu is not None else "training failed"
         cells = [_cell(str(row.row)), _row_head(row.model), _cell(published, "n paper")]
         for group in scored:
-            found = [_bleu(run) for run in group.runs if run.row == row and "score" in run.files]
+            found = [_bleu(runs) for runs in _scored(group) if runs[0].row == row]
             class_ = "n ours" if _comparable(group, paper.TABLE_1_TASK) else "n other"
             cells.append(_cell("; ".join(found) or _NONE, class_))
         rows.append(cells)
-    others = [f"{run.label} {_bleu(run)}" for g in scored for run in g.runs if run.row is None and "score" in run.files]
-    notes = [f"Of no row of the paper: {', '.join(others)}."] if others else []
+    others = [f"{name_of(runs)} {_bleu(runs)}" for g in scored for runs in _scored(g) if runs[0].row is None]
+    notes = [f"Of no row of the paper: {'; '.join(others)}."] if others else []
     if not any(_comparable(group, paper.TABLE_1_TASK) for group in scored):
         notes.append("No run of WMT14 En-De is here.")
     notes.append(f"The paper’s signature: {paper.SIGNATURE}.")
     return _table("Table 1: ablation, sacreBLEU (tokenised BLEU)", [head], rows, notes)
 
 
-def _paired(group: Optional[Group], keys: Sequence[str]) -> List[Tuple[str, Optional[str], Optional[Run]]]:
-    """Rows of a table: name, the paper's key or None, the run or None; the paper's rows first, then other runs."""
-    rows: List[Tuple[str, Optional[str], Optional[Run]]] = []
-    runs = list(group.runs) if group else []
+def _paired(group: Optional[Group], keys: Sequence[str]) -> List[Tuple[str, Optional[str], List[Run]]]:
+    """Rows of a table: name, the paper's key or None, runs of the same settings; the paper's rows first."""
+    rows: List[Tuple[str, Optional[str], List[Run]]] = []
+    left = by_settings(group.runs) if group else []
     for key in keys:
-        same = [run for run in runs if run.attention == key and run.row is not None and run.row.row <= 10]
-        rows += [(paper.NAMES[key] + (_dagger(run) if run else ""), key, run) for run in same or [None]]
-        runs = [run for run in runs if run not in same]
-    return rows + [(run.label + _dagger(run), None, run) for run in runs]
+        same = [runs for runs in left if _everywhere(runs[0], key)]
+        rows += [(paper.NAMES[key] + _after(runs), key, runs) for runs in same] or [(paper.NAMES[key], key, [])]
+        left = [runs for runs in left if runs not in same]
+    return rows + [(name_of(runs) + _after(runs), None, runs) for runs in left]
 
 
 def _table_2(groups: Sequence[Group], speeds: Optional[speed.Speeds]) -> Html:
@@ -479,7 +512,8 @@ def _table_2(groups: Sequence[Group], speeds: Optional[speed.Speeds]) -> Html:
         cells = [_row_head(paper.NAMES[key]), _cell(f"{published.parameters:.2f}M", "n paper")]
         cells += [_cell(f"{value:.2f}×", "n paper") for value in published[1:]]
         for group in counted:
-            found = [f"{run.parameters:,}" for run in group.runs if run.attention == key and run.parameters]
+            runs = [run for run in group.runs if _everywhere(run, key) and run.parameters]
+            found = [f"{run.parameters:,}{_dagger(run)}" for run in runs]
             class_ = "n ours" if _comparable(group, paper.TABLE_1_TASK) else "n other"
             cells.append(_cell("; ".join(dict.fromkeys(found)) or _NONE, class_))
         rows.append([*cells, *(_cell(f"{of[key]:.2f}×" if key in of else _NONE, "n ours") for _, of in measured)])
@@ -489,6 +523,7 @@ def _table_2(groups: Sequence[Group], speeds: Optional[speed.Speeds]) -> Html:
     ]
     if measured:
         notes.append(f"Measured speeds: {speeds.device}; {speeds.command}. Models and lengths are in its file.")
+        notes.append(" ".join(filter(None, (speeds.about_training, speeds.about_decoding if speeds.decoding else ""))))
     else:
         notes.append("Speeds are not measured yet; see what is missing.")
     return _table("Table 2: parameters and speed", [head], rows, notes)
@@ -502,8 +537,10 @@ def _table_3(groups: Sequence[Group]) -> Html:
     for key in paper.COMPARED:
         cells = [_row_head(paper.NAMES[key])]
         for task in tasks:
-            runs = [run for group in groups if _comparable(group, task) for run in group.runs if "score" in run.files]
-            found = [f"{r.files['score']['bleu']:.2f}{_dagger(r)}" for r in runs if r.attention == key and r.row]
+            scored = [runs for group in groups if _comparable(group, task) for runs in _scored(group)]
+            same = [runs for runs in scored if _everywhere(runs[0], key)]
+            bleu = [mean_and_deviation([run.files["score"]["bleu"] for run in runs], 2) for runs in same]
+            found = [f"{value}{_after(runs)}" for value, runs in zip(bleu, same)]
             cells += [_cell(f"{paper.TABLE_3[task][key]:.1f}", "n paper"), _cell("; ".join(found) or _NONE, "n ours")]
         rows.append(cells)
     return _table("Table 3: sacreBLEU of the other tasks", [top, head], rows)
@@ -534,33 +571,44 @@ def _table_5(group: Optional[Group]) -> Html:
     top = [_head("")] + [_head(name, "group", colspan=2) for name in names]
     head = [_head("model")] + [_head(*pair) for _ in names for pair in (("paper", "n paper"), ("ours", "n other"))]
     rows = []
-    for name, key, run in _paired(group, paper.COMPARED):
+    for name, key, runs in _paired(group, paper.COMPARED):
         published = paper.TABLE_5[key] if key else [None] * 4
-        alignment = run.alignment if run else None
-        ours = [alignment[kind][mean] if alignment else None for kind, mean in _AER_MEANS.values()]
         cells = [_row_head(name)]
-        for one, other in zip(published, ours):
-            cells += [_cell(_number(one, 2), "n paper"), _cell(_number(other, 2, 100), "n other")]
+        for one, (kind, of) in zip(published, _AER_MEANS.values()):
+            ours = mean_and_deviation([run.alignment[kind][of] for run in runs], 2, 100)
+            cells += [_cell(_number(one, 2), "n paper"), _cell(ours or _NONE, "n other")]
         rows.append(cells)
     note = (
         "In percent, lower is better. AoL: mean over layers of the layer attention’s AER; AoH: of the best head’s. "
-        "The paper’s models, language pair and gold alignment are other ones than ours."
+        f"{_layer_attention_note(group)} The paper’s models, language pair and gold alignment are other ones than ours."
     )
     notes = [note, *(_against_softmax(group) if group else ())]
     return _table(f"Table 5: alignment error rate; {_ours(group)}", [top, head], rows, notes)
 
 
+def _layer_attention_note(group: Optional[Group]) -> str:
+    normalised = (
+        [r.label for r in group.runs if r.files["analysis"].get("layer_attention") == "normalised"] if group else []
+    )
+    if not normalised:
+        return "The layer attention is the mean over the heads of the weights as they are."
+    return (
+        f"The layer attention is the mean of the weights as they are; in {', '.join(normalised)} of normalised heads."
+    )
+
+
 def _against_softmax(group: Group) -> Iterator[str]:
-    """Whether the paper's finding is there: ReLA aligns better than softmax."""
-    softmax = next((run.alignment for run in group.runs if run.attention == "softmax"), None)
-    for run in group.runs if softmax else ():
-        if run.attention == "softmax":
+    """Whether the paper's finding is there: ReLA aligns better than softmax. Means over seeds are compared."""
+    rows = [(name_of(runs), runs[0].attention, _aer_means(runs)) for runs in by_settings(group.runs)]
+    softmax = next((means for _, attention, means in rows if attention == "softmax"), None)
+    for label, attention, means in rows if softmax else ():
+        if attention == "softmax":
             continue
-        less = {n: 100 * (softmax[kind][key] - run.alignment[kind][key]) for n, (kind, key) in _AER_MEANS.items()}
+        less = {name: 100 * (softmax[name] - value) for name, value in means.items()}
         clear = [name for name, points in less.items() if points >= _CLEAR]
         other = [f"{name} ({-points:+.1f})" for name, points in less.items() if points < _CLEAR]
         yield (
-            f"{run.label} against softmax, measured: "
+            f"{label} against softmax, measured: "
             + (f"clearly below, by {_CLEAR:g} points of AER or more, in {', '.join(clear)}" if clear else "")
             + ("; " if clear and other else "")
             + (f"not clearly below in {', '.join(other)}" if other else "")
@@ -568,41 +616,50 @@ def _against_softmax(group: Group) -> Iterator[str]:
         )
 
 
+def _aer_means(runs: Sequence[Run]) -> Dict[str, float]:
+    return {name: mean([run.alignment[kind][of] for run in runs]) for name, (kind, of) in _AER_MEANS.items()}
+
+
 def _ours(group: Optional[Group]) -> str:
     return f"ours on {group.title}" if group else "ours: none is measured"
 
 
 def _diversity(run: Run, site: str, tau: str) -> Optional[float]:
-    values = [layer.diversity.get(tau) for layer in run.layers.get(site, [])]
-    return sum(values) / len(values) if values and None not in values else None
+    return mean([layer.diversity.get(tau) for layer in run.layers.get(site, [])])
 
 
 def _table_6(group: Optional[Group]) -> Html:
     top = [_head("")] + [_head(figures.SITE_NAMES[site], "group", colspan=2) for site in SITES]
     head = [_head("model")] + [_head(*pair) for _ in SITES for pair in (("paper", "n paper"), ("ours", "n other"))]
     rows = []
-    for name, published, run, tau in _table_6_rows(group):
-        values = [_diversity(run, site, tau) if run else None for site in SITES]
+    for name, published, runs, tau in _table_6_rows(group):
         cells = [_row_head(name)]
-        for site, value in zip(SITES, values):
-            cells += [_cell(_number(published.get(site), 2), "n paper"), _cell(_number(value, 2), "n other")]
+        for site in SITES:
+            ours = mean_and_deviation([_diversity(run, site, tau) for run in runs], 2)
+            cells += [_cell(_number(published.get(site), 2), "n paper"), _cell(ours or _NONE, "n other")]
         rows.append(cells)
     note = "In nats, averaged over layers; τ is the temperature of the softmax over weights that do not sum to 1."
-    return _table(f"Table 6: head diversity; {_ours(group)}", [top, head], rows, [note])
+    notes = [note, *([_level_note(group)] if group else [])]
+    return _table(f"Table 6: head diversity; {_ours(group)}", [top, head], rows, notes)
 
 
-def _table_6_rows(group: Optional[Group]) -> Iterator[Tuple[str, Dict[str, float], Optional[Run], str]]:
+def _level_note(group: Group) -> str:
+    """At which level the attention was measured, beside the paper's."""
+    return f"The paper analyses {paper.LEVEL}. {figures.level_text(group.runs)}"
+
+
+def _table_6_rows(group: Optional[Group]) -> Iterator[Tuple[str, Dict[str, float], List[Run], str]]:
     keys = list(dict.fromkeys(key for key, _ in paper.TABLE_6))
-    for name, key, run in _paired(group, keys):
+    for name, key, runs in _paired(group, keys):
         published = {tau: sites for (attention, tau), sites in paper.TABLE_6.items() if attention == key}
         if None in published:
-            yield name, published[None], run, "1.0"
+            yield name, published[None], runs, "1.0"
             continue
-        layers = [layer for entries in (run.layers.values() if run else ()) for layer in entries]
+        layers = [layer for run in runs for entries in run.layers.values() for layer in entries]
         measured = [tau for layer in layers for tau in layer.diversity]
         taus = list(dict.fromkeys([*published, *measured]))
         for tau in taus:
-            yield (f"{name}, τ = {tau}" if len(taus) > 1 else name), published.get(tau, {}), run, tau
+            yield (f"{name}, τ = {tau}" if len(taus) > 1 else name), published.get(tau, {}), runs, tau
 
 
 # ----------------------------------------------------------------------------------------------------------- figures
@@ -623,14 +680,33 @@ def _figures(groups: Sequence[Group], drawn: Sequence[Drawn], folder: str) -> Ht
         if not found:
             parts.append(element("p", "Not measured yet; see ", element("a", "what is missing", href="#missing"), "."))
         if number == "Figure 6":
-            parts.append(
-                element(
-                    "p",
-                    f"The paper’s highest variance over heads is {paper.PEAK_NULL_RATE_VARIANCE} (ReLA-g, En-De).",
-                    class_="note",
-                )
+            note = (
+                f"The paper prints a variance over heads of {paper.NULL_RATE_VARIANCE} (ReLA-g, En-De), which is the "
+                "sample variance, as ours: the population variance of rates from 0 to 1 is at most 0.25."
             )
+            parts.append(element("p", note, class_="note"))
+            parts += [_layer_nulls(group) for group in groups if any(map(_has_layer_nulls, group.runs))]
     return Html("".join(parts))
+
+
+def _has_layer_nulls(run: Run) -> bool:
+    return any(layer.layer_null_rate is not None for layers in run.layers.values() for layer in layers)
+
+
+def _layer_nulls(group: Group) -> Html:
+    """Null rates of the attention averaged over the heads of a layer, which hides what single heads do."""
+    number = max(len(layers) for run in group.runs for layers in run.layers.values())
+    head = [_head("model"), _head("attention"), *(_head(f"layer {layer}", "n") for layer in range(1, number + 1))]
+    rows = []
+    for runs in by_settings([run for run in group.runs if _has_layer_nulls(run)]):
+        for site in SITES:
+            layers = list(zip(*(run.layers.get(site, []) for run in runs)))
+            rates = [mean_and_deviation([layer.layer_null_rate for layer in same], 2, 100) or _NONE for same in layers]
+            cells = [_cell(rate) for rate in rates + [_NONE] * (number - len(rates))]
+            rows.append([_row_head(name_of(runs) + _after(runs)), _cell(figures.SITE_NAMES[site], "word"), *cells])
+    note = "In percent. The paper reports almost no null queries once the heads of a layer are averaged. "
+    title = f"Null rate of the attention averaged over the heads of a layer; {_ours(group)}"
+    return _table(title, [head], rows, [note + _level_note(group)])
 
 
 def _figure_2(found: Sequence[Drawn], folder: str) -> Html:
@@ -697,9 +773,9 @@ def _of_kind(groups: Sequence[Group], drawn: Sequence[Drawn], folder: str, kind:
 def _ranking(groups: Sequence[Group], drawn: Sequence[Drawn], folder: str) -> Html:
     published = element(
         "p",
-        "The paper ranks pairs of a crawled En-De corpus by the null rate of cross-attention: of the best 10,000 about "
-        f"{paper.RANKING_TOP_10K_CORRECT:.0%} are correct, of the worst about {paper.RANKING_BOTTOM_10K_CORRECT:.0%}. "
-        "Here pairs are damaged in known ways instead, which is another test.",
+        f"The paper ranks the pairs of the {paper.RANKING_CORPUS} by the null rate of cross-attention: of the best "
+        f"10,000 about {paper.RANKING_TOP_10K_CORRECT:.0%} are correct, of the worst about "
+        f"{paper.RANKING_BOTTOM_10K_CORRECT:.0%}. Here pairs are damaged in known ways instead, which is another test.",
     )
     found = [one for one in drawn if one.figure.number == "Section 5.2"]
     if not found:
@@ -708,11 +784,49 @@ def _ranking(groups: Sequence[Group], drawn: Sequence[Drawn], folder: str) -> Ht
     return Html(published + "".join(_figure(one, folder, _group_title(groups, one)) for one in found))
 
 
+def _selected(selected: Sequence[Tuple[Path, Dict[str, Any]]]) -> Html:
+    """The best and worst pairs of ranked corpora and random samples: means, and some pairs to read."""
+    parts = []
+    for path, record in selected:
+        head = [_head(""), *(_head(name, "n") for name in ("pairs", "null rate", "log-probability"))]
+        head += [_head(f"{side} pieces", "n") for side in ("source", "target")]
+        rows = []
+        for name, one in record["selections"].items():
+            cells = [f"{one['pairs']:,}", _number(one["null_rate"], 4), _number(one["log_probability"], 3)]
+            cells += [_number(one[f"{side}_pieces"], 1) for side in ("source", "target")]
+            rows.append([_row_head(name), *map(_cell, cells)])
+        notes = [
+            f"{record.get('label', '')}; {record['pairs']:,} pairs, ranked by {record['by'].replace('_', ' ')}; means. "
+            "The sample is drawn from all pairs with a score."
+        ]
+        parts.append(_table(["Selections of ", path.name], [head], rows, notes))
+        for name, one in record["selections"].items():
+            if one.get("examples"):
+                parts.append(_example_pairs(name, one["examples"]))
+    return Html("".join(parts))
+
+
+def _example_pairs(name: str, examples: Sequence[Dict[str, Any]]) -> Html:
+    head = [_head(title, "n") for title in ("line", "null rate", "log-probability")]
+    head += [_head(title) for title in ("source", "target")]
+    rows = [
+        [
+            _cell(f"{one['line'] + 1:,}"),
+            _cell(_number(one["null_rate"], 3)),
+            _cell(_number(one["log_probability"], 2)),
+            *(_cell(one[side], "") for side in ("source", "target")),
+        ]
+        for one in examples
+    ]
+    title = f"{len(examples)} pairs of the selection “{name}”, drawn at random"
+    return element("details", element("summary", title), _table(title, [head], rows))
+
+
 # -------------------------------------------------------------------------------------------------------------- wake
 
 
 def _wake(groups: Sequence[Group]) -> Html:
-    parts = [
+    parts: List[str] = [
         element(
             "p",
             "Of the heads that are off most often: the words whose queries most often attend to anything at all. In "
@@ -797,7 +911,7 @@ def _examples(groups: Sequence[Group]) -> Tuple[List[Dict[str, Any]], int]:
 def _packed(example: Example) -> Dict[str, Any]:
     """Weights in 16 bits: a zero stays a zero, and what is not one does not become one."""
     smallest, largest = _FLOAT16
-    weights = {}
+    weights: Dict[str, Any] = {}
     for site, layers in example.weights.items():
         weights[site] = []
         for layer in layers:
@@ -836,9 +950,29 @@ def _notes() -> Html:
         ("Sparsity", "share of attention weights that are exactly 0; padding and future positions are left out."),
         ("Null query", "a query all of whose weights are exactly 0: the head is off there. Null rate: their share."),
         (
+            "Words, pieces",
+            "the level of sparsity, null rates and head diversity. The weights of words are summed over the pieces of "
+            "the attended word and averaged over the pieces of the word that attends; ends of sentences are left out, "
+            "so a word that attends to the end alone is null, also with sparsemax and 1.5-entmax. A row of "
+            "cross-attention belongs to the word that its step predicts, a row of self-attention in the decoder to the "
+            "word that it consumes. Pieces are as the model has them, with the ends.",
+        ),
+        (
+            "Mean of heads",
+            "the layer attention: the mean of the weights as they are, so that a ReLA head weighs as much as its "
+            "weights are large. `rela analyze --layer-attention normalised` aligns the mean of heads whose rows sum "
+            "to 1.",
+        ),
+        ("Variance", "the sample variance of the null rates of the heads of a layer."),
+        (
+            "Shuffled targets",
+            "every source has the target of another sentence, none its own: the order is one random cycle.",
+        ),
+        (
             "AER",
             "1 − (|A∩S| + |A∩P|) / (|A| + |S|), counted over the corpus, for links A, sure links S and "
-            "possible links P. Each target word is aligned to its strongest source word; a null query aligns nothing.",
+            "possible links P. Each target word is aligned to its strongest source word, once the weights on the end "
+            "of the sentence are left out; a null query aligns nothing.",
         ),
         (
             "Normal, shifted",

@@ -14,8 +14,11 @@ from ..variants import SITES
 from .paper import TASK_NAMES, Ablation, find_row
 
 FORMAT = 1
+LEVELS = ("pieces", "words")
 FILES = ("score", "train", "translate", "attention", "analysis", "examples", "rank", "benchmark")
 _WITH_FORMAT = ("analysis", "examples", "rank")
+_SEED = "common.seed"
+_SITES = ("model.attention_sites", "sites")
 _MADE_BY = {
     "analysis": "rela analyze",
     "examples": "rela analyze",
@@ -28,9 +31,10 @@ class Layer(NamedTuple):
     """One attention module; rates are shares, from 0 to 1, and None where they were not measured.
 
     Attributes:
-        null_rate_variance: over the heads.
+        null_rate_variance: the sample's, over the heads; None of one head.
         shuffled: null rate and its variance over the heads, where each source has the target of another.
         diversity: temperature to nats.
+        layer_null_rate: of the attention averaged over the heads.
     """
 
     variant: str
@@ -38,8 +42,9 @@ class Layer(NamedTuple):
     null_rate: float
     null_rate_by_head: Sequence[float]
     null_rate_variance: Optional[float] = None
-    shuffled: Optional[Tuple[float, float]] = None
+    shuffled: Optional[Tuple[float, Optional[float]]] = None
     diversity: Dict[str, float] = {}
+    layer_null_rate: Optional[float] = None
 
 
 class Example(NamedTuple):
@@ -67,6 +72,8 @@ class Run(NamedTuple):
         task: of ``configs/``, None where the folder does not say.
         layers: site to its layers, the first one first.
         files: name without ``.json`` to content.
+        level: ``pieces`` or ``words``, of ``layers``; None where there are none.
+        by_level: what ``layers`` would be at each level that was measured.
     """
 
     folder: Path
@@ -79,6 +86,8 @@ class Run(NamedTuple):
     layers: Dict[str, List[Layer]]
     examples: List[Example]
     files: Dict[str, Any]
+    level: Optional[str] = None
+    by_level: Dict[str, Dict[str, List[Layer]]] = {}
 
     @property
     def parameters(self) -> Optional[int]:
@@ -88,6 +97,16 @@ class Run(NamedTuple):
     def overrides(self) -> List[str]:
         """Settings that differ from those of ``configs/``, which are the published ones."""
         return list(self.files.get("train", {}).get("overrides", []))
+
+    @property
+    def changed(self) -> List[str]:
+        """Those of them that change the recipe: not the seed, and not the sites, which rows of Table 1 differ in."""
+        return [text for text in self.overrides if _key(text) not in (_SEED, *_SITES)]
+
+    @property
+    def seed(self) -> Optional[str]:
+        """Of the training, None where it is that of ``configs/``."""
+        return next((text.split("=", 1)[1] for text in reversed(self.overrides) if _key(text) == _SEED), None)
 
     @property
     def row(self) -> Optional[Ablation]:
@@ -125,6 +144,12 @@ class Group(NamedTuple):
         """For the names of files."""
         text = "-".join(part for part in (self.task or "-".join(self.languages), self.subset) if part) or "runs"
         return "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in text)
+
+
+def levels_of(analysis: Dict[str, Any]) -> Dict[str, Dict[str, Any]]:
+    """Return level to its ``sites`` and ``shuffled`` in analysis.json; a file that names no level is of pieces."""
+    levels = {analysis.get("level", "pieces"): analysis}
+    return {**levels, "words": analysis["words"]} if "words" in analysis else levels
 
 
 def load_runs(folders: Sequence[Path]) -> List[Run]:
@@ -173,7 +198,9 @@ def _load_run(folder: Path) -> Run:
                 f"make it again by `{_MADE_BY[name]}`"
             )
     _refuse_other_checkpoints(folder, files)
-    layers, examples = _layers(folder, files), _examples(folder, files)
+    by_level, examples = _layers(folder, files), _examples(folder, files)
+    level = next((level for level in reversed(LEVELS) if level in by_level), None)  # the paper's where it is there
+    layers = by_level.get(level, {})
     with _readable(folder / "score.json", "rela score"):
         _check_score(files.get("score"))
     with _readable(folder / "rank.json", _MADE_BY["rank"]):
@@ -197,7 +224,14 @@ def _load_run(folder: Path) -> Run:
         layers=layers,
         examples=examples,
         files=files,
+        level=level,
+        by_level=by_level,
     )
+
+
+def run_label(run: Run) -> str:
+    """Return the label that runs share which differ only in their seed, without the folder."""
+    return _writable(run.files.get("analysis", {}).get("label") or _label(run.attention or "", run.attention_sites))
 
 
 def _label(attention: str, sites: Sequence[str]) -> str:
@@ -240,22 +274,35 @@ def _attention(
         name = "/".join(sorted(others)) or ("softmax" if layers else None)
     if analysis.get("attention_sites"):
         return name, tuple(map(str, analysis["attention_sites"]))
-    given = [
-        text.split("=", 1)[1] for text in files.get("train", {}).get("overrides", []) if "attention_sites=" in text
-    ]
+    given = [text.split("=", 1)[1] for text in files.get("train", {}).get("overrides", []) if _key(text) in _SITES]
     if layers and name != "softmax":
         return name, tuple(site for site, entries in layers.items() if any(e.variant != "softmax" for e in entries))
-    return name, tuple(given[-1].strip("'\"[]").replace(" ", "").split(",")) if given else SITES
+    return name, _sites(given[-1]) if given else SITES
 
 
-def _layers(folder: Path, files: Dict[str, Any]) -> Dict[str, List[Layer]]:
-    """From analysis.json; sparsity and null rates also from attention.json, which has no more."""
+def _key(override: str) -> str:
+    """``+common.seed=2`` to ``common.seed``."""
+    return override.split("=", 1)[0].lstrip("+")
+
+
+def _sites(value: str) -> Tuple[str, ...]:
+    """Read ``encoder,cross``, ``[encoder,cross]``, or a name of ``configs/sites``: ``encoder_cross``, ``all``."""
+    names = value.strip("'\"[]").replace(" ", "").replace("_", ",").split(",")
+    return SITES if names == ["all"] else tuple(names)
+
+
+def _layers(folder: Path, files: Dict[str, Any]) -> Dict[str, Dict[str, List[Layer]]]:
+    """By level and site, from analysis.json; sparsity and null rates also from attention.json, which has no more."""
     if "analysis" in files:
         with _readable(folder / "analysis.json", _MADE_BY["analysis"]):
-            return _analysed_layers(files["analysis"])
+            sample = files["analysis"].get("variance") == "sample"
+            levels = levels_of(files["analysis"])
+            if not levels.keys() <= set(LEVELS):
+                raise ValueError(f"level {files['analysis']['level']!r}")
+            return {level: _analysed_layers(measured, sample) for level, measured in levels.items()}
     if "attention" in files:
         with _readable(folder / "attention.json", _MADE_BY["attention"]):
-            return {
+            layers = {
                 site: [
                     Layer(
                         "/".join(entry["variants"]),
@@ -267,14 +314,20 @@ def _layers(folder: Path, files: Dict[str, Any]) -> Dict[str, List[Layer]]:
                 ]
                 for site, entry in files["attention"]["sites"].items()
             }
+            return {files["attention"].get("level", "pieces"): layers}
     return {}
 
 
-def _analysed_layers(analysis: Dict[str, Any]) -> Dict[str, List[Layer]]:
+def _analysed_layers(measured: Dict[str, Any], sample: bool) -> Dict[str, List[Layer]]:
+    """
+    Args:
+        measured: one of :func:`levels_of`.
+        sample: its variances are the sample's; earlier versions wrote the population's.
+    """
     sites: Dict[str, List[Layer]] = {}
-    for site in (site for site in SITES if site in analysis["sites"]):
-        shuffled = analysis["shuffled"]["sites"][site]["layers"]
-        layers = analysis["sites"][site]["layers"]
+    for site in (site for site in SITES if site in measured["sites"]):
+        shuffled = measured["shuffled"]["sites"][site]["layers"]
+        layers = measured["sites"][site]["layers"]
         if len(shuffled) != len(layers):
             raise ValueError(f"{len(shuffled)} layers with shuffled targets, {len(layers)} without")
         sites[site] = [
@@ -283,13 +336,22 @@ def _analysed_layers(analysis: Dict[str, Any]) -> Dict[str, List[Layer]]:
                 sparsity=_rate(layer["sparsity"]),
                 null_rate=_rate(layer["null_rate"]),
                 null_rate_by_head=[_rate(rate) for rate in layer["null_rate_by_head"]],
-                null_rate_variance=_number(layer["null_rate_variance"]),
-                shuffled=(_rate(other["null_rate"]), _number(other["null_rate_variance"])),
+                null_rate_variance=_variance(layer, len(layer["null_rate_by_head"]), sample),
+                shuffled=(_rate(other["null_rate"]), _variance(other, len(layer["null_rate_by_head"]), sample)),
                 diversity={str(tau): _number(value) for tau, value in layer["diversity"].items()},
+                layer_null_rate=_rate(layer["layer_null_rate"]) if "layer_null_rate" in layer else None,
             )
             for layer, other in zip(layers, shuffled)
         ]
     return sites
+
+
+def _variance(layer: Dict[str, Any], heads: int, sample: bool) -> Optional[float]:
+    """The sample variance over the heads, None of one head."""
+    if heads < 2:
+        return None
+    variance = _number(layer["null_rate_variance"])
+    return variance if sample else variance * heads / (heads - 1)
 
 
 def _number(value: Any) -> float:
@@ -390,10 +452,19 @@ def group_runs(runs: Sequence[Run]) -> List[Group]:
             members[0].subset,
             next((n for n in map(_sentences, members) if n), None),
             next((run.languages for run in members if run.languages), ()),
-            _with_unique_labels(members),
+            _with_unique_labels(_at_one_level(members)),
         )
         for members in groups.values()
     ]
+
+
+def _at_one_level(runs: List[Run]) -> List[Run]:
+    """Runs at the level that all of them have, words before pieces, or each at its own where there is no such level."""
+    measured = [run for run in runs if run.by_level]
+    for level in reversed(LEVELS):
+        if all(level in run.by_level for run in measured):
+            return [run._replace(level=level, layers=run.by_level[level]) if run.by_level else run for run in runs]
+    return runs
 
 
 def _sentences(run: Run) -> Optional[int]:

@@ -1,7 +1,10 @@
-"""Sparsity and null rates of attention weights (Zhang et al. 2021, section 5.2); pure functions on arrays."""
+"""Sparsity and null rates of attention weights (Zhang et al. 2021, section 5.2); pure functions on arrays.
+
+The weights may be those of pieces or of words, see :mod:`fairseq_rela.analysis.merging`.
+"""
 
 from dataclasses import dataclass
-from typing import List
+from typing import List, Optional
 
 import torch
 from torch import Tensor
@@ -50,9 +53,15 @@ class SparsityCounts:
         return (self.nulls.double() / self.queries).tolist()
 
     @property
-    def null_rate_variance(self) -> float:
-        """Population variance of the null rates of the heads."""
-        return float((self.nulls.double() / self.queries).var(unbiased=False))
+    def null_rate_variance(self) -> Optional[float]:
+        r"""Sample variance of the null rates r of n heads (Figure 6), None where there is one head.
+
+        .. math:: \frac{1}{n - 1} \sum_h (r_h - \bar r)^2
+
+        The paper prints 0.256. The population variance of rates from 0 to 1, which divides by n, is at most 0.25.
+        """
+        rates = self.nulls.double() / self.queries
+        return float(rates.var(unbiased=True)) if len(rates) > 1 else None
 
 
 def awake_queries(weights: Tensor, allowed: Tensor) -> Tensor:

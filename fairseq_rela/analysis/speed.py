@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
 from ..data.lines import read_json
 from ..errors import InputError
@@ -15,13 +15,13 @@ class Decoding(NamedTuple):
     """
     Attributes:
         batch: sentences at a time.
-        lengths: of the sources, in pieces.
+        lengths: of the sources, in pieces; of a group of sentences their mean.
         speeds: attention to its speed at each length.
         overall: attention to its speed over one sentence of each length.
     """
 
     batch: int
-    lengths: List[int]
+    lengths: List[Union[int, float]]
     speeds: Dict[str, List[float]]
     overall: Dict[str, float]
 
@@ -33,12 +33,17 @@ class Speeds(NamedTuple):
         command: what measured it, and when.
         training: attention to the speed of a training step.
         decoding: by batch size, the smallest first.
+        models: label to attention of trained models, None where models had fresh weights.
+        about_training, about_decoding: what was trained and decoded, for captions.
     """
 
     device: str
     command: str
     training: Dict[str, float]
     decoding: List[Decoding]
+    models: Optional[Dict[str, str]] = None
+    about_training: str = ""
+    about_decoding: str = ""
 
 
 def load_speeds(path: Path) -> Speeds:
@@ -60,36 +65,75 @@ def speeds_of(record: Dict[str, Any]) -> Speeds:
     where = device["name"]
     if device["type"] == "cpu":
         where += f", {device['threads']} threads of {device['cores']} cores"
+    models = None
+    if "trained" in record:
+        models = {str(one["label"]): str(one["attention"]) for one in record["trained"]["models"]}
     return Speeds(
         f"{where}, torch {record['versions']['torch']}",
         f"{record['command']}, {record['date']}",
-        _relative(record["training"]["ratio"]) if "training" in record else {},
-        _decoding(record.get("decoding", [])),
+        _training(record["training"]) if "training" in record else {},
+        _decoding(record.get("decoding", []), list(models or paper.COMPARED)),
+        models,
+        _about_training(record),
+        _about_decoding(record),
     )
 
 
-def _relative(ratios: Dict[str, Any]) -> Dict[str, float]:
-    """Times over softmax's to speeds over softmax's; only attentions of the paper's Table 2."""
-    return {name: 1 / _positive(ratios[name]["median"]) for name in paper.COMPARED if name in ratios}
+def _about_training(record: Dict[str, Any]) -> str:
+    training = record.get("training", {})
+    if "steps" not in training:
+        return ""
+    return f"Training: {int(training['steps']):,} updates on the training text of {training['data']}."
 
 
-def _decoding(cells: List[Dict[str, Any]]) -> List[Decoding]:
+def _about_decoding(record: Dict[str, Any]) -> str:
+    trained = record.get("trained")
+    if trained is None:
+        return "Beam search of models with fresh weights, all of which write as many pieces as the source has; medians."
+    first = record["decoding"][0]["batch"]
+    sentences = sum(int(cell["sentences"]) for cell in record["decoding"] if cell["batch"] == first)
+    return (
+        f"Beam search of trained models on {sentences:,} sentences of the subset {trained['subset']} of "
+        f"{trained['data']}, in {int(trained['groups'])} groups by source length; each model ends its outputs by "
+        "itself; medians."
+    )
+
+
+def _training(cell: Dict[str, Any]) -> Dict[str, float]:
+    if "total_seconds" not in cell:
+        return _relative(cell["ratio"])
+    seconds = {name: _positive(value) for name, value in cell["total_seconds"].items()}
+    return {name: seconds[BASELINE] / seconds[name] for name in paper.COMPARED if name in seconds}
+
+
+def _relative(ratios: Dict[str, Any], labels: Sequence[str] = paper.COMPARED) -> Dict[str, float]:
+    """Times over softmax's to speeds over softmax's; only those of ``labels``."""
+    return {name: 1 / _positive(ratios[name]["median"]) for name in labels if name in ratios}
+
+
+def _decoding(cells: List[Dict[str, Any]], labels: Sequence[str]) -> List[Decoding]:
     groups: Dict[int, List[Dict[str, Any]]] = {}
     for cell in cells:
         groups.setdefault(int(cell["batch"]), []).append(cell)
-    return [_by_length(batch, sorted(groups[batch], key=lambda cell: cell["length"])) for batch in sorted(groups)]
+    return [
+        _by_length(batch, sorted(groups[batch], key=lambda cell: cell["length"]), labels) for batch in sorted(groups)
+    ]
 
 
-def _by_length(batch: int, cells: List[Dict[str, Any]]) -> Decoding:
-    names = [name for name in paper.COMPARED if all(name in cell["ratio"] for cell in cells)]
+def _by_length(batch: int, cells: List[Dict[str, Any]], labels: Sequence[str]) -> Decoding:
+    names = [name for name in labels if all(name in cell["ratio"] for cell in cells)]
     speeds: Dict[str, List[float]] = {name: [] for name in names}
     for cell in cells:
-        for name, speed in _relative(cell["ratio"]).items():
+        for name, speed in _relative(cell["ratio"], labels).items():
             if name in speeds:
                 speeds[name].append(speed)
     seconds = {name: sum(_positive(cell["seconds"][name]["median"]) for cell in cells) for name in names}
     overall = {name: seconds[BASELINE] / seconds[name] for name in names}
-    return Decoding(batch, [int(cell["length"]) for cell in cells], speeds, overall)
+    return Decoding(batch, [_length(cell["length"]) for cell in cells], speeds, overall)
+
+
+def _length(value: Any) -> Union[int, float]:
+    return int(value) if float(value) == int(value) else round(float(value), 1)
 
 
 def _positive(value: Any) -> float:

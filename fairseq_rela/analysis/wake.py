@@ -30,7 +30,7 @@ class Woken(NamedTuple):
     """A key, which is a word or a tag, at one head: how often it occurs, and the share that woke the head."""
 
     key: str
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count
     share: float
 
 

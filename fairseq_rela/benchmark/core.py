@@ -77,7 +77,9 @@ def make_inputs(cell: Cell, device: torch.device, seed: int = 1) -> Inputs:
         future = torch.triu(torch.full((cell.length, cell.length), -torch.inf), 1).to(device, dtype)
         future = backends.mark_future(future)
     norm = GatedRMSNorm(cell.dim).to(device)
-    return Inputs(*(x.requires_grad_() for x in (q, k, v)), padding, future, grad, norm)
+    for x in (q, k, v):
+        x.requires_grad_()
+    return Inputs(q, k, v, padding, future, grad, norm)
 
 
 def candidates(cell: Cell, x: Inputs) -> Dict[str, Callable[[], Tensor]]:

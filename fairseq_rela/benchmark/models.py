@@ -2,7 +2,7 @@
 
 import argparse
 from functools import partial
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -33,11 +33,16 @@ class Size(NamedTuple):
     words: int = 27510
 
 
-def build(attention: str, size: Size, backend: str = "auto", **options: Any) -> TransformerRelaModel:
-    """A model with fresh weights, of the paper's recipe but for its size."""
-    dictionary = Dictionary()
-    for word in range(size.words - len(dictionary)):
-        dictionary.add_symbol(f"w{word}")
+def build(
+    attention: str,
+    size: Size,
+    backend: str = "auto",
+    dictionaries: Optional[Tuple[Dictionary, Dictionary]] = None,
+    **options: Any,
+) -> TransformerRelaModel:
+    """A model with fresh weights, of the paper's recipe but for its size; of ``size.words`` without dictionaries."""
+    if dictionaries is None:
+        dictionaries = (_make_dictionary(size.words),) * 2
     sides = dict(layers=size.layers, embed_dim=size.dim, ffn_embed_dim=size.ffn, attention_heads=size.heads)
     config = TransformerRelaConfig(
         attention=attention,
@@ -48,8 +53,15 @@ def build(attention: str, size: Size, backend: str = "auto", **options: Any) -> 
     )
     apply_architecture(config, MODEL_NAME)
     torch.manual_seed(1)
-    task = argparse.Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    task = argparse.Namespace(source_dictionary=dictionaries[0], target_dictionary=dictionaries[1])
     return TransformerRelaModel.build_model(config, task)
+
+
+def _make_dictionary(words: int) -> Dictionary:
+    dictionary = Dictionary()
+    for word in range(words - len(dictionary)):
+        dictionary.add_symbol(f"w{word}")
+    return dictionary
 
 
 def parameters(size: Size, names: Sequence[str] = ("softmax", "rela_g")) -> Dict[str, Dict[str, int]]:
@@ -107,23 +119,20 @@ def training(
     steps = {}
     for name, (attention, backend) in VARIANTS.items():
         model = build(attention, size, backend).to(device, getattr(torch, dtype)).train()
-        steps[name] = _step(model, torch.optim.Adam(model.parameters(), lr=1e-4), batch)
+        steps[name] = partial(update, model, torch.optim.Adam(model.parameters(), lr=1e-4), batch)
     times, skipped = interleave(steps, budget, rounds, synchronise)
     tokens = int((batch[3] != 1).sum())
     return {**_record(size, dtype, times, skipped), "tokens": tokens, "length": mean_length}
 
 
-def _step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Tuple[torch.Tensor, ...]) -> Callable:
+def update(model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Tuple[torch.Tensor, ...]) -> None:
+    """Update a model once; the batch is that of :func:`make_batch`."""
     source, lengths, previous, target = batch
-
-    def step() -> None:
-        logits, _ = model(source, lengths, previous)
-        loss = F.cross_entropy(logits.flatten(0, 1).float(), target.flatten(), ignore_index=1, label_smoothing=0.1)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-
-    return step
+    logits, _ = model(source, lengths, previous)
+    loss = F.cross_entropy(logits.flatten(0, 1).float(), target.flatten(), ignore_index=1, label_smoothing=0.1)
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    optimizer.step()
 
 
 def decoding(

@@ -13,7 +13,8 @@ import torch
 from .. import __version__
 from ..data.lines import write_json
 from ..errors import InputError
-from . import flops, models
+from . import flops, models, real_text
+from . import trained as trained_models
 from .core import Cell, measure
 
 PARTS = ("core", "training", "decoding", "parameters", "flops")
@@ -98,12 +99,18 @@ def run(
     parts: Sequence[str] = PARTS,
     threads: Optional[int] = None,
     progress: Callable[[str], Any] = print,
+    trained: Optional[trained_models.Request] = None,
+    real: Optional[real_text.Request] = None,
 ) -> Dict[str, Any]:
     """Measure and write ``output/benchmark.json``.
 
+    Args:
+        trained: decode by these models, instead of by models with fresh weights.
+        real: train on this text, instead of on one random batch.
+
     Raises:
         InputError: no such part or device, torch is too old, the folder cannot be written, or variants disagree
-            that should not.
+            that should not; or what is wrong with the models and data that are given.
     """
     for part in parts:
         if part not in PARTS:
@@ -119,6 +126,9 @@ def run(
     if threads is not None:
         torch.set_num_threads(threads)
     where = torch.device(device)
+    loaded = trained_models.load(trained, where, plan.dtype) if trained is not None and "decoding" in parts else None
+    if real is not None:
+        real_text.choose_variants(real.attention)  # known before hours of work
     synchronise = torch.cuda.synchronize if device == "cuda" else (lambda: None)
     result: Dict[str, Any] = {**describe(where), "plan": {"seconds": plan.seconds, "rounds": list(plan.rounds)}}
     shares = {"core": 0.5, "training": 0.2, "decoding": 0.3}
@@ -139,10 +149,17 @@ def run(
     if "training" in parts:
         progress("training")
         size, tokens, length = plan.training
-        result["training"] = models.training(
-            size, tokens, length, where, plan.dtype, budgets["training"], plan.rounds, synchronise
-        )
-    if "decoding" in parts:
+        if real is not None:
+            result["training"] = real_text.train(real, size, tokens, where, plan.dtype, synchronise)
+        else:
+            result["training"] = models.training(
+                size, tokens, length, where, plan.dtype, budgets["training"], plan.rounds, synchronise
+            )
+    if loaded is not None:
+        progress("decoding by trained models")
+        result["trained"] = trained_models.describe(trained, loaded)
+        result["decoding"] = trained_models.decode(loaded, trained, where, plan.dtype, synchronise)
+    elif "decoding" in parts:
         size, lengths, batches = plan.decoding
         result["decoding"] = []
         for batch in batches:

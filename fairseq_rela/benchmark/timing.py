@@ -2,7 +2,8 @@
 
 import statistics
 import time
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from functools import partial
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Sequence, Tuple
 
 Times = Dict[str, List[float]]
 
@@ -54,6 +55,30 @@ def interleave(
         for name in names[first:] + names[:first]:
             times[name].append(_seconds(candidates[name], synchronise, clock))
     return times, skipped
+
+
+def in_turns(
+    names: Sequence[str],
+    work: Iterable[Callable[[str], Any]],
+    synchronise: Callable[[], Any] = lambda: None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Times:
+    """Time pieces of work that differ, each of them by every candidate, each beginning with the next one.
+
+    Args:
+        names: of the candidates.
+        work: functions that take a candidate's name.
+        synchronise, clock: as of :func:`interleave`.
+
+    Returns:
+        seconds of each piece of work by name.
+    """
+    times: Times = {name: [] for name in names}
+    for number, run in enumerate(work):
+        first = number % len(names)
+        for name in (*names[first:], *names[:first]):
+            times[name].append(_seconds(partial(run, name), synchronise, clock))
+    return times
 
 
 def _seconds(run: Callable[[], Any], synchronise: Callable[[], Any], clock: Callable[[], float]) -> float:

@@ -168,7 +168,7 @@ class _StrictInfo(tarfile.TarInfo):
     """A header that must be sound: tarfile takes a damaged one, or none at all, for the end of the archive."""
 
     @classmethod
-    def frombuf(cls, buf: bytes, encoding: str, errors: str) -> Any:
+    def frombuf(cls, buf: Any, encoding: str, errors: str) -> Any:
         if len(buf) == tarfile.BLOCKSIZE == buf.count(0):
             return super().frombuf(buf, encoding, errors)  # raises what says that this is the end
         try:

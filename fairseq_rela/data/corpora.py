@@ -131,7 +131,7 @@ def parse_expected(entry: Mapping[str, Any], where: str) -> Expected:
     if not isinstance(entry, Mapping):
         raise InputError(f"{where}: {entry!r} is not pairs and tolerance")
     pairs, tolerance = entry.get("pairs"), entry.get("tolerance", 0.0)
-    if not is_count(pairs):
+    if pairs is None or not is_count(pairs):
         raise InputError(f"{where}: pairs: {pairs!r} is not a count")
     if not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 1:
         raise InputError(f"{where}: tolerance: {tolerance!r} is not a share between 0 and 1")

@@ -82,7 +82,7 @@ class LineBlock:
         """
         if self._content is None:
             with _open_bytes(self.path) as file:
-                file.seek(self.offset)
+                file.seek(self.offset)  # type: ignore[arg-type]  # set where the content is not
                 self._content = file.read(self._bytes)
             if self._content.count(b"\n") != self._lines or not self._content.endswith(b"\n"):
                 raise InputError(f"{self.path} has changed while it was read; leave it alone and start again")

@@ -39,6 +39,7 @@ from .lines import (
     write_json,
     write_whole,
 )
+from .outputs import refuse_not_text
 from .text import TOKENISERS, Preprocessor, repair_tokens
 from .workers import Map, begin, blocks, worker_pool
 
@@ -46,6 +47,7 @@ RECORD = "prepare.json"
 TRUECASE_MODEL = "truecase-model"  # and the language
 MAX_POSITIONS = 1024  # of the models; fairseq refuses longer test sentences
 _BLOCK = 2000
+_MANY = 0.05  # share of the training pairs: text that is in words on both sides loses less to the ratio rule
 _LONGEST_WORD = 1000  # of a training pair, in characters, as in Moses' clean-corpus-n
 _RULES = ("empty", "long", "ratio", "duplicate", "long in pieces")
 _TOOLS = (*("sacremoses", "subword-nmt", "jieba", "regex", "ve-fairseq", "fairseq", "fairseq-fixed", "fairseq-rela"),)
@@ -63,6 +65,7 @@ class Settings:
         tokenised: splits that are tokenised and truecased already where the others are not.
         truecase: learn the usual case of each word from the training text, and give it to the first of a sentence.
         remove_diacritics: of a Romanian side.
+        normalise_width: make full-width Latin letters and digits those of ASCII; by default they stay.
         max_tokens: training pairs with more tokens than this on a side are dropped.
         max_ratio: and those of which one side has more than this many times the tokens of the other.
         max_pieces: and those with more pieces than this on a side.
@@ -83,6 +86,7 @@ class Settings:
     remove_duplicates: bool = False
     merges: int = 32000
     vocabulary_threshold: int = 50
+    normalise_width: bool = False
 
     def __post_init__(self) -> None:
         for name in ("source_lang", "target_lang"):
@@ -91,7 +95,7 @@ class Settings:
             raise InputError(f"source and target language are both {self.source_lang}; give two different codes")
         if self.tokeniser not in TOKENISERS:
             raise InputError(f"--tokeniser {self.tokeniser}: choose one of {', '.join(TOKENISERS)}")
-        for name in ("truecase", "remove_diacritics", "remove_duplicates"):
+        for name in ("truecase", "remove_diacritics", "remove_duplicates", "normalise_width"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)!r}: must be true or false")
         if not isinstance(self.tokenised, list):
@@ -112,6 +116,10 @@ class Settings:
     @property
     def languages(self) -> Tuple[str, str]:
         return self.source_lang, self.target_lang
+
+    def record(self) -> Dict[str, Any]:
+        """Return the settings for a record; ``normalise_width``, which older records lack, only where it is set."""
+        return {name: value for name, value in asdict(self).items() if value or name != "normalise_width"}
 
 
 @dataclass
@@ -162,10 +170,13 @@ def prepare(
         print(f"{output}: already prepared from the same files and settings")
         return done
 
+    for files in corpus.files.values():
+        for path in files:
+            refuse_not_text(path)
     with work_folder(output) as work:
         _say_what_it_takes(corpus, settings, output.parent, workers)
         record: Dict[str, Any] = {
-            "settings": asdict(settings),
+            "settings": settings.record(),
             "inputs": inputs,
             "versions": _versions(moses),
             "splits": {},
@@ -216,6 +227,9 @@ def describe(record: Dict[str, Any]) -> str:
             + f"; pieces a word: {pieces}"
             + (f"; unknown pieces: {unknown}" if unknown else "")
         )
+    counts = record["splits"]["train"]
+    if counts["removed"].get("ratio", 0) >= _MANY * counts["read"]:
+        lines.append(f"warning: {_ratio_hint(counts['removed']['ratio'], counts['read'])}")
     train, test = record["splits"]["train"]["pieces_per_word"], record["splits"]["test"]["pieces_per_word"]
     for lang in train:
         if test[lang] > 1.5 * train[lang]:
@@ -224,6 +238,13 @@ def describe(record: Dict[str, Any]) -> str:
                 "text: are they of the same language, tokenised in the same way?"
             )
     return "\n".join(lines)
+
+
+def _ratio_hint(removed: int, read: int) -> str:
+    return (
+        f"the ratio rule removed {removed / read:.0%} of the training pairs: is a side written without spaces, as "
+        "Chinese? Segment it into words (--tokeniser moses does so by jieba), or raise --max-ratio"
+    )
 
 
 def load_record(data: PathLike) -> Dict[str, Any]:
@@ -297,7 +318,7 @@ def make_preprocessor(
 ) -> Preprocessor:
     """What normalises and tokenises one language, by the settings' own tokeniser unless another is given."""
     diacritics = settings.remove_diacritics and lang == "ro"
-    return Preprocessor(lang, tokeniser or settings.tokeniser, diacritics, moses)
+    return Preprocessor(lang, tokeniser or settings.tokeniser, diacritics, moses, settings.normalise_width)
 
 
 def load_segmenter(data: Path, lang: str, settings: Settings) -> bpe.Segmenter:
@@ -368,7 +389,10 @@ def _make_text(run: Map, corpus: Corpus, settings: Settings, work: Path, split: 
     if expected is not None and read != expected:
         raise InputError(f"{split}: {files[0]} has {read} pairs, {expected} are expected; is the file complete?")
     if not kept:
-        raise InputError(f"{split}: no pair is left of the {read} in {files[0]}")
+        hint = (
+            f"; {_ratio_hint(removed['ratio'], read)}" if removed["ratio"] and removed["ratio"] >= _MANY * read else ""
+        )
+        raise InputError(f"{split}: no pair is left of the {read} in {files[0]}{hint}")
     if split == "train" and corpus.kept is not None and not corpus.kept.allows(kept):
         rules = ", ".join(f"{rule} {n:,}" for rule, n in removed.items() if n)
         raise InputError(
@@ -692,7 +716,7 @@ def _finished(output: Path, settings: Settings, inputs: Dict[str, Dict[str, str]
     if not (output / RECORD).is_file():
         raise InputError(f"{output} exists and was not made by `rela prepare`; choose another folder")
     record = load_record(output)
-    if record.get("settings") != asdict(settings) or record.get("inputs") != inputs:
+    if settings_of(record) != settings or record.get("inputs") != inputs:
         raise InputError(f"{output} was prepared from other files or settings; remove it or choose another folder")
     refuse_changed(output, record["outputs"])
     return record

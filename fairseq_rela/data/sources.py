@@ -408,7 +408,7 @@ def _find_offline(download: Download, offline: Path) -> Tuple[List[Path], List[M
 
 def _names_by_hand(download: Download) -> Dict[Tuple[str, ...], List[Mirror]]:
     """Names under which a file, or its parts, may have been saved, and the mirrors that each may stand for."""
-    groups = {(download.name,): list(download.mirrors)}
+    groups: Dict[Tuple[str, ...], List[Mirror]] = {(download.name,): list(download.mirrors)}
     for mirror in download.mirrors:
         group = tuple(map(_basename, mirror.parts))
         if group != (download.name,) and len(set(group)) == len(group) and not {"", ".."} & set(group):

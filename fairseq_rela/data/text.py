@@ -7,6 +7,7 @@ scripts themselves. The corrections are of sacremoses 0.1.1 and 0.2;
 
 import logging
 import re
+import string
 import subprocess
 import unicodedata
 import warnings
@@ -42,6 +43,9 @@ _ROMANIAN_DECOMPOSED = re.compile("[sStT][\u0326\u0327]|[aA][\u0306\u0302]|[iI]\
 _ROMANIAN_OTHER_FORMS = re.compile("[\u0302\u0306\u0326\u0327\u015e\u015f\u0162\u0163]")
 _CEDILLA_TO_COMMA = str.maketrans("\u015e\u015f\u0162\u0163", "\u0218\u0219\u021a\u021b")
 _ROMANIAN_PLAIN = str.maketrans("\u0218\u0219\u021a\u021bĂăÂâÎî", "SsTtAaAaIi")
+
+# jieba takes each full-width letter for a word; punctuation stays, as it is full-width in Chinese of any width
+_FULL_WIDTH = {ord(c) + 0xFEE0: c for c in "0123456789" + string.ascii_letters}
 
 # a space with neither a Latin letter nor a digit beside it
 _CHINESE_SPACE = regex.compile(r"(?<![\p{Latin}\p{Nd}]) (?![\p{Latin}\p{Nd}])")
@@ -82,6 +86,8 @@ class Preprocessor:
             neither normalises nor escapes), or ``none`` where the text is tokenised already: only characters
             that would break a line or a word are replaced.
         remove_diacritics: of Romanian, as Sennrich's scripts for WMT16. Cedillas always become commas below.
+        normalise_width: make full-width Latin letters and digits those of ASCII, as for Chinese, in which jieba cuts
+            ``ＡＢＣ`` into three tokens and ``ABC`` not at all. By default they stay.
         moses_scripts: folder of a Moses checkout, whose Perl scripts then take the place of sacremoses. The
             output is the same; use :meth:`process_lines`, as Perl is started once a call.
 
@@ -95,12 +101,14 @@ class Preprocessor:
         tokeniser: str = "moses",
         remove_diacritics: bool = False,
         moses_scripts: Optional[Path] = None,
+        normalise_width: bool = False,
     ) -> None:
         if remove_diacritics and language != "ro":
             raise InputError(f"diacritics can be removed from Romanian (ro) only, not from {language!r}")
         self.language = language
         self.tokeniser = tokeniser
         self._remove_diacritics = remove_diacritics
+        self._normalise_width = normalise_width
         self._cut = _jieba_cut() if tokeniser == "moses" and language == "zh" else None
         self._scripts: Optional[_Scripts] = None
         if tokeniser == "moses" and language != "zh":
@@ -113,7 +121,7 @@ class Preprocessor:
     def __call__(self, line: str) -> str:
         if self._scripts is not None:
             return self.process_lines([line])[0]
-        line = _DOUBLED_AT.sub("@ ", line)
+        line = _DOUBLED_AT.sub("@ ", self._narrow(line))
         if self.tokeniser == "none" or self._cut is not None:
             line = clean_characters(line)
             tokens = line if self._cut is None else " ".join(self._cut(line))
@@ -132,9 +140,12 @@ class Preprocessor:
         """
         if self._scripts is None:
             return [self(line) for line in lines]
-        block = [self._composed(_BREAKS.sub(" ", _DOUBLED_AT.sub("@ ", line))) for line in lines]
+        block = [self._composed(_BREAKS.sub(" ", _DOUBLED_AT.sub("@ ", self._narrow(line)))) for line in lines]
         block = [self._between(line) for line in self._scripts.normalise(block)]
         return [" ".join(line.split()) for line in self._scripts.tokenise(block)]
+
+    def _narrow(self, line: str) -> str:
+        return line.translate(_FULL_WIDTH) if self._normalise_width else line
 
     def _composed(self, line: str) -> str:
         """Romanian letters in one form, before the rules of punctuation look at what stands beside a quotation mark."""
@@ -329,8 +340,8 @@ class _Scripts:
 
     def __init__(self, folder: Path, language: str) -> None:
         scripts = Path(folder) / "scripts" / "tokenizer"
-        self._normalise = [scripts / "normalize-punctuation.perl", "-l", language]
-        self._tokenise = [scripts / "tokenizer.perl", "-a", "-q", "-l", _moses_language(language)]
+        self._normalise: List[Any] = [scripts / "normalize-punctuation.perl", "-l", language]
+        self._tokenise: List[Any] = [scripts / "tokenizer.perl", "-a", "-q", "-l", _moses_language(language)]
         for script, *_ in (self._normalise, self._tokenise):
             if not script.is_file():
                 raise InputError(f"{script}: no such script; give the folder of a checkout of moses-smt/mosesdecoder")

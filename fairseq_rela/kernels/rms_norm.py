@@ -104,7 +104,7 @@ class _RMSNorm(torch.autograd.Function):
         blocks = zip(*(x.reshape(-1, x.size(-1)).split(rows) for x in (grad, z, rms, grad_z)))
         # a backward pass may run under autocast, which would put the products in half precision
         with torch.autocast(grad.device.type, enabled=False):
-            sums = [_gradients(*block, weight, gate) for block in blocks]
+            sums = [_gradients(g, x, r, out, weight, gate) for g, x, r, out in blocks]
         grad_weight, grad_gate = (None if x[0] is None else sum(x[1:], x[0]) for x in zip(*sums))
         return grad_z, grad_weight, grad_gate, None
 

@@ -4,7 +4,8 @@ import argparse
 import dataclasses
 import logging
 from collections import Counter
-from typing import Any, Dict, List, Optional, Set
+from contextlib import nullcontext
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -24,7 +25,10 @@ from torch import Tensor, nn
 
 from ..attention import VariantAttention, attention_name, build_attention, refuse_backend
 from ..errors import InputError, one_line_in_fairseq
+from ..kept_layers import keep_layers, parse_layers
 from ..kernels import backends
+from ..start_values import CHOICES as START_VALUES
+from ..start_values import refuse_start_values, start_as_released
 from ..variants import DEFAULT_VARIANT, SITES, VARIANTS, find_variant, parse_sites
 
 logger = logging.getLogger(__name__)
@@ -105,6 +109,17 @@ def _flat_fields() -> List[tuple]:
                 metadata={"help": "; ".join(f"{name}: {summary}" for name, summary in backends.CHOICES.items())},
             ),
         ),
+        (
+            "rela_init",
+            str,
+            dataclasses.field(
+                default="fairseq",
+                metadata={
+                    "help": "start values of the layers; "
+                    + "; ".join(f"{name}: {summary}" for name, summary in START_VALUES.items())
+                },
+            ),
+        ),
     ]
     theirs = []
     for outer in dataclasses.fields(TransformerConfig):
@@ -150,14 +165,49 @@ def apply_architecture(cfg: Any, name: str) -> None:
 
     Args:
         cfg: an ``argparse.Namespace``, a ``TransformerRelaConfig`` or a ``DictConfig``, changed in place.
-        name: a key of :data:`ARCHITECTURES`.
+        name: a key of :data:`ARCHITECTURES`, or an architecture that another plugin registered.
     """
-    for key, value in {**ARCHITECTURES[MODEL_NAME], **ARCHITECTURES[name]}.items():
+    for key, value in {**ARCHITECTURES[MODEL_NAME], **ARCHITECTURES.get(name, {})}.items():
         if getattr(cfg, key, None) is None:
             setattr(cfg, key, value)
     for key in ("decoder_input_dim", "decoder_output_dim"):
         if getattr(cfg, key, None) is None:
             setattr(cfg, key, cfg.decoder_embed_dim)
+
+
+def complete_config(cfg: Any, name: str) -> None:
+    """Set, in ``cfg``, every option that nobody has set: by the architecture, or else to its default.
+
+    The layers that are built are those to keep, where they are given.
+
+    Raises:
+        InputError: layers to keep that cannot be.
+    """
+    apply_architecture(cfg, name)
+    for key, value in vars(TransformerRelaConfig()).items():
+        if key != "_name" and getattr(cfg, key, None) is None:
+            setattr(cfg, key, value)
+    for side in ("encoder", "decoder"):
+        kept = getattr(cfg, f"{side}_layers_to_keep")
+        if kept not in (None, ""):
+            setattr(cfg, f"{side}_layers_to_keep", str(kept))
+            setattr(cfg, f"{side}_layers", len(parse_layers(side, str(kept))))
+
+
+def record_built(model: "TransformerRelaModel", cfg: Any) -> None:
+    """Write into ``cfg`` what ``model`` was built as, so that a checkpoint with this config loads again.
+
+    fairseq saves the config of the command line, and its own code sets other values while it builds: the number of
+    layers where some are to be kept, shared embeddings, activation checkpointing.
+
+    Args:
+        cfg: the config that is saved, changed in place.
+    """
+    with open_dict(cfg) if OmegaConf.is_config(cfg) else nullcontext():
+        for key in vars(TransformerRelaConfig()):
+            value = None if key.endswith("_layers_to_keep") else getattr(model.cfg, key)
+            if key != "_name" and getattr(cfg, key, None) != value:
+                setattr(cfg, key, value)
 
 
 def nested_config(cfg: Any) -> TransformerConfig:
@@ -177,6 +227,7 @@ def check_config(cfg: Any) -> None:
     if not isinstance(cfg.attention_sites, str):
         cfg.attention_sites = ",".join(site for site in SITES if site in sites)
     refuse_backend(cfg.attention, _backend(cfg))
+    refuse_start_values(_start_values(cfg))
     for side in ("encoder", "decoder"):
         for key in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads"):
             value = getattr(cfg, f"{side}_{key}")
@@ -204,6 +255,8 @@ class TransformerRelaEncoderLayer(transformer_layer.TransformerEncoderLayerBase)
             if name in self._parameters:
                 del self._parameters[name]
         self.can_use_fastpath = False
+        if _start_values(cfg) == "paper":
+            start_as_released(self)
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> MultiheadAttention:
         return _build_site("encoder", super().build_self_attention, embed_dim, cfg, cfg.encoder, self_attention=True)
@@ -214,6 +267,11 @@ class TransformerRelaEncoderLayer(transformer_layer.TransformerEncoderLayerBase)
 
 class TransformerRelaDecoderLayer(transformer_layer.TransformerDecoderLayerBase):
     """fairseq's decoder layer with the chosen self-attention and cross-attention."""
+
+    def __init__(self, cfg: TransformerConfig, no_encoder_attn: bool = False, **options: Any) -> None:
+        super().__init__(cfg, no_encoder_attn, **options)
+        if _start_values(cfg) == "paper":
+            start_as_released(self)
 
     def build_self_attention(
         self, embed_dim: int, cfg: TransformerConfig, add_bias_kv: bool = False, add_zero_attn: bool = False
@@ -274,6 +332,11 @@ def _backend(cfg: Any) -> str:
     return getattr(cfg, "rela_backend", None) or "auto"
 
 
+def _start_values(cfg: Any) -> str:
+    """Checkpoints from before there was a choice have none."""
+    return getattr(cfg, "rela_init", None) or "fairseq"
+
+
 def _wrap(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
     """Activation checkpointing and sharding, as fairseq's ``build_encoder_layer`` has them."""
     if cfg.checkpoint_activations:
@@ -287,6 +350,38 @@ class TransformerRelaEncoder(TransformerEncoderBase):
 
 
 class TransformerRelaDecoder(TransformerDecoderBase):
+    """fairseq's decoder with the chosen attention.
+
+    Attributes:
+        gives_weights: False while training with a loss that reads no attention weights: fairseq asks the last layer
+            for them in every pass, for which fused attention has to give way to the plain way.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.gives_weights = True
+
+    def extract_features(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: Optional[Dict[str, List[Tensor]]],
+        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
+        full_context_alignment: bool = False,
+        alignment_layer: Optional[int] = None,
+        alignment_heads: Optional[int] = None,
+    ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
+        """See :meth:`fairseq.models.transformer.TransformerDecoderBase.extract_features`."""
+        if self.training and not self.gives_weights and alignment_layer is None:
+            alignment_layer = -1  # no layer has this number, so none is asked for its weights
+        return self.extract_features_scriptable(
+            prev_output_tokens,
+            encoder_out,
+            incremental_state,
+            full_context_alignment,
+            alignment_layer,
+            alignment_heads,
+        )
+
     def buffered_future_mask(self, tensor: Tensor) -> Tensor:
         return backends.mark_future(super().buffered_future_mask(tensor))
 
@@ -305,15 +400,13 @@ class TransformerRelaModel(TransformerModelBase):
 
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "TransformerRelaModel":
-        arch = getattr(cfg, "_name", None) or MODEL_NAME
+        arch = getattr(cfg, "_name", None) or getattr(cfg, "arch", None) or MODEL_NAME
         with one_line_in_fairseq():
-            if OmegaConf.is_config(cfg):
-                with open_dict(cfg):
-                    apply_architecture(cfg, arch)
-            else:
-                apply_architecture(cfg, arch)
+            with open_dict(cfg) if OmegaConf.is_config(cfg) else nullcontext():
+                complete_config(cfg, arch)
             check_config(cfg)
         model = super().build_model(nested_config(cfg), task)
+        record_built(model, cfg)
         logger.info(f"attention: {describe_attention(model)}")
         return model
 
@@ -326,14 +419,22 @@ class TransformerRelaModel(TransformerModelBase):
         return TransformerRelaDecoder(cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
 
     def load_state_dict(self, state_dict: Dict[str, Any], strict: bool = True, model_cfg=None, args=None):
-        """As fairseq's; a checkpoint of a softmax Transformer fits too.
+        """As fairseq's; a checkpoint of a softmax Transformer fits too, and one with more layers than are to be kept.
 
         The norms of attentions that the checkpoint has none for start fresh, which one line of the log says.
+
+        Args:
+            model_cfg: the config that will be saved with the model, which takes what the model was built as.
 
         Raises:
             InputError: other parameters, or of other shapes.
         """
         state_dict = {k: v for k, v in state_dict.items() if not _is_fused_parameter(k)}
+        with one_line_in_fairseq():
+            for side in ("encoder", "decoder"):
+                kept = getattr(self.cfg, side).layers_to_keep
+                if kept:
+                    state_dict = keep_layers(state_dict, side, parse_layers(side, kept))
         fresh = _fresh_norms(self, state_dict)
         if fresh:
             state_dict.update(fresh)
@@ -343,13 +444,16 @@ class TransformerRelaModel(TransformerModelBase):
             )
         with one_line_in_fairseq():
             try:
-                return super().load_state_dict(state_dict, strict, model_cfg, args)
+                loaded = super().load_state_dict(state_dict, strict)  # without a config, by which it would prune
             except RuntimeError as error:
                 # torch lists every parameter; the first says enough
                 reason = " ".join(str(error).split()).partition(": ")[2][:200]
                 raise InputError(
                     f"the checkpoint does not fit the model ({reason}); give the data and architecture that it is of"
                 ) from error
+        if model_cfg is not None:
+            record_built(self, model_cfg)
+        return loaded
 
 
 def _is_fused_parameter(key: str) -> bool:

@@ -149,8 +149,8 @@ def _bootstraps(
         if references.sha256 is not None:
             entry = known.get((*sums, references.sha256))
         if entry is None and references.lines is not None:
-            texts = [list(read_lines(places.output / "runs" / one["translation"]["file"])) for one in (run, other)]
-            entry = paired_bootstrap(*texts, references.lines, references.target_lang)
+            mine, base = (list(read_lines(places.output / "runs" / one["translation"]["file"])) for one in (run, other))
+            entry = paired_bootstrap(mine, base, references.lines, references.target_lang)
             entry["of"] = [*sums, references.sha256]
         if entry is not None:
             found[str(run["seed"])] = entry

@@ -74,7 +74,8 @@ def paired_bootstrap(
     metric: BLEU = _bleu(target_lang)
     test = PairedTest(systems, {"BLEU": metric}, [list(references)], test_type="bs", n_samples=BOOTSTRAP_SAMPLES)
     _, scores = test()
-    first, second = scores["BLEU"]
+    results: Any = scores["BLEU"]
+    first, second = results
     return {
         "difference": second.score - first.score,
         "p": second.p_value,

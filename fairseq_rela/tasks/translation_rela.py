@@ -1,20 +1,28 @@
 """fairseq's translation task, with the GNMT length penalty and without lost sentences."""
 
 import logging
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from fairseq import utils
+from fairseq.criterions.cross_entropy import CrossEntropyCriterion
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.data import data_utils
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
+from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from omegaconf import OmegaConf, open_dict
 from torch import Tensor
 
-from ..analysis.alignment import Link, strongest_links
+from ..batches import TrainingBatches
+from ..criterions import has_variant_cross_attention
 from ..data.binarise import TASK_STATE, dictionary_checksum, identity, refuse_other_data
 from ..errors import InputError, one_line_in_fairseq
+from ..models.transformer_rela import TransformerRelaDecoder, TransformerRelaModel, record_built
+from ..readers import AlignedScorer, hard_alignment, soft_alignment
 
 logger = logging.getLogger(__name__)
 
@@ -52,17 +60,25 @@ class GNMTSequenceGeneratorWithAlignment(SequenceGeneratorWithAlignment, GNMTSeq
     """In this order: fairseq's looks for ``_generate`` behind itself."""
 
 
-def hard_alignment(attention: Tensor, source: Tensor, target: Tensor, pad: int, eos: int) -> List[Link]:
-    """As fairseq's ``extract_hard_alignment``, which links a query that attends to nothing to the first word.
+# losses that take the output of a model and nothing else
+READ_NO_WEIGHTS = (CrossEntropyCriterion, LabelSmoothedCrossEntropyCriterion)
 
-    Args:
-        attention: (T, S), of one hypothesis.
-        source, target: (S,) and (T,) or longer, tokens; a target is padded to the longest hypothesis of its batch.
-    """
-    source_words, target_words = (
-        ((tokens != pad) & (tokens != eos)).nonzero(as_tuple=True)[0] for tokens in (source, target)
-    )
-    return strongest_links(attention[target_words][:, source_words])
+
+def _without_words(tokens: Tensor, pad: int, eos: int) -> Tensor:
+    """(B, L) tokens to (B,), True where a row has nothing but padding and ends of sentences."""
+    return (tokens.eq(pad) | tokens.eq(eos)).all(dim=1)
+
+
+def _emptied(hypothesis: Dict[str, Any], eos: int) -> Dict[str, Any]:
+    """The hypothesis that ends at once, with probability 1."""
+    return {
+        **hypothesis,
+        "tokens": hypothesis["tokens"].new_tensor([eos]),
+        "score": hypothesis["score"].new_zeros(()),
+        "positional_scores": hypothesis["positional_scores"].new_zeros(1),
+        "attention": hypothesis["attention"][..., :1],  # (S, T), of the first step
+        "alignment": hypothesis["alignment"][:0],
+    }
 
 
 @dataclass
@@ -104,11 +120,19 @@ class TranslationRelaTask(TranslationTask):
     """``--task translation_rela``: the ``translation`` task of fairseq, and
 
     * ``--gnmt-lenpen ALPHA`` for the length penalty of the paper,
-    * ``--print-alignment hard`` gives no link to a target word that attends to nothing,
+    * ``--print-alignment hard`` gives no link to a target word that attends to nothing, and ``soft`` prints rows
+      that sum to one, or a row of zeros for such a word,
+    * ``--replace-unk`` leaves such a word unknown,
+    * a blank sentence stays blank, where a model would make one up,
+    * an epoch that is resumed with other batches is noticed,
     * outside training every sentence is in a batch: some versions of fairseq drop the last one unless its size
       is a multiple of ``--required-batch-size-multiple``, 8 by default,
     * checkpoints say of what dictionaries they are, and are refused for data with others.
     """
+
+    def __init__(self, cfg: TranslationRelaConfig, src_dict: Any, tgt_dict: Any) -> None:
+        super().__init__(cfg, src_dict, tgt_dict)
+        self.data_identity = self._identity()  # of the data's dictionaries, which --merge-src-tgt-embed changes
 
     @classmethod
     def setup_task(cls, cfg: TranslationRelaConfig, **kwargs: Any) -> "TranslationRelaTask":
@@ -120,6 +144,23 @@ class TranslationRelaTask(TranslationTask):
             _require_data(cfg)
         return super().setup_task(cfg, **kwargs)
 
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """As fairseq's; the config that is saved is that of the model, which files of embeddings only start.
+
+        Raises:
+            InputError: embeddings are to be merged, and the data were binarised with two dictionaries.
+        """
+        if getattr(cfg, "merge_src_tgt_embed", False) and getattr(self.cfg, "dataset_impl", None) != "raw":
+            with one_line_in_fairseq():
+                self._refuse_two_dictionaries()
+        if from_checkpoint:
+            with open_dict(cfg) if OmegaConf.is_config(cfg) else nullcontext():
+                cfg.encoder_embed_path = cfg.decoder_embed_path = None
+        model = super().build_model(cfg, from_checkpoint)
+        if isinstance(model, TransformerRelaModel):
+            record_built(model, cfg)  # fairseq hands a copy of the config on where the architecture is the model's own
+        return model
+
     def load_dataset(self, split: str, *args: Any, **kwargs: Any) -> None:
         try:
             super().load_dataset(split, *args, **kwargs)
@@ -127,9 +168,25 @@ class TranslationRelaTask(TranslationTask):
             with one_line_in_fairseq():
                 pair = f"{self.cfg.source_lang}-{self.cfg.target_lang}"
                 raise InputError(f"{self.cfg.data}: no subset {split!r} of {pair} ({error})") from error
+        self._require_alignments(split)
+
+    def _require_alignments(self, split: str) -> None:
+        """Refuse to train without the alignments that are asked for; fairseq goes on without a word.
+
+        Raises:
+            InputError: ``--load-alignments``, and the training data have none.
+        """
+        dataset = self.datasets[split]
+        if self.cfg.load_alignments and split == self.cfg.train_subset and getattr(dataset, "align_dataset", 0) is None:
+            name = f"{split}.align.{self.cfg.source_lang}-{self.cfg.target_lang}"
+            with one_line_in_fairseq():
+                raise InputError(
+                    f"--load-alignments: {self.cfg.data} has no {name}.*; make it by fairseq-preprocess "
+                    "--align-suffix from a file of links i-j between BPE pieces, a line a sentence"
+                )
 
     def state_dict(self) -> Dict[str, Any]:
-        return {**super().state_dict(), TASK_STATE: self._identity()}
+        return {**super().state_dict(), TASK_STATE: self.data_identity}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """
@@ -138,8 +195,15 @@ class TranslationRelaTask(TranslationTask):
         """
         state = dict(state_dict)
         with one_line_in_fairseq():
-            refuse_other_data(state.pop(TASK_STATE, None), self._identity(), "the checkpoint", self.cfg.data)
+            refuse_other_data(state.pop(TASK_STATE, None), self.data_identity, "the checkpoint", self.cfg.data)
         super().load_state_dict(state)
+
+    def _refuse_two_dictionaries(self) -> None:
+        if self.source_dictionary.symbols != self.target_dictionary.symbols:
+            raise InputError(
+                "--merge-src-tgt-embed gives target words other numbers than the binarised data have; binarise with "
+                "one dictionary (fairseq-preprocess --joined-dictionary), and give --share-all-embeddings"
+            )
 
     def _identity(self) -> Dict[str, str]:
         checksums = [
@@ -158,26 +222,81 @@ class TranslationRelaTask(TranslationTask):
         epoch, before = kwargs.pop("epoch", 1), self.dataset_to_epoch_iter.get(dataset)
         iterator = super().get_batch_iterator(dataset, *args, epoch=1, **kwargs)
         if iterator is not before:
+            iterator = TrainingBatches.of(iterator, kwargs)
             iterator.epoch = max(epoch, 1)
             dataset.set_epoch(iterator.epoch)
         return iterator
 
+    def train_step(self, sample: Any, model: Any, criterion: Any, *args: Any, **kwargs: Any) -> Any:
+        decoder = getattr(model, "decoder", None)
+        if not isinstance(decoder, TransformerRelaDecoder):
+            return super().train_step(sample, model, criterion, *args, **kwargs)
+        before, decoder.gives_weights = decoder.gives_weights, type(criterion) not in READ_NO_WEIGHTS
+        try:
+            return super().train_step(sample, model, criterion, *args, **kwargs)
+        finally:
+            decoder.gives_weights = before
+
+    def inference_step(
+        self,
+        generator: Any,
+        models: Any,
+        sample: Dict[str, Any],
+        prefix_tokens: Optional[Tensor] = None,
+        constraints: Optional[Tensor] = None,
+    ) -> List[List[Dict[str, Any]]]:
+        """As fairseq's, but a blank sentence stays blank: a model makes a sentence up for it."""
+        hypotheses = super().inference_step(generator, models, sample, prefix_tokens, constraints)
+        if isinstance(generator, SequenceScorer):  # which scores the reference
+            return hypotheses
+        pad, eos = self.source_dictionary.pad(), self.source_dictionary.eos()
+        blank = _without_words(sample["net_input"]["src_tokens"], pad, eos)
+        if prefix_tokens is not None:
+            blank &= _without_words(prefix_tokens, pad, eos).to(blank.device)
+        if constraints is not None:
+            blank &= constraints[:, 0].eq(0).to(blank.device)  # how many there are
+        for row in blank.nonzero(as_tuple=True)[0].tolist():
+            hypotheses[row] = [_emptied(hypothesis, eos) for hypothesis in hypotheses[row]]
+        return hypotheses
+
     def build_generator(
         self, models: Any, args: Any, seq_gen_cls: Any = None, extra_gen_cls_kwargs: Any = None, **kwargs: Any
     ) -> Any:
+        with one_line_in_fairseq():
+            kind = _alignment_kind(args)
+        # fairseq's own where all rows are softmax's
+        soft = soft_alignment if any(map(has_variant_cross_attention, models)) else utils.extract_soft_alignment
+        extract = {"hard": hard_alignment, "soft": soft}.get(kind)
+        if extract and getattr(args, "score_reference", False):
+            return AlignedScorer(self.target_dictionary, extract)
         alpha = getattr(self.cfg, "gnmt_lenpen", None)
         if alpha is not None and seq_gen_cls is None and not getattr(args, "score_reference", False):
             with one_line_in_fairseq():
                 if getattr(args, "lenpen", 1) != 1 or getattr(args, "unnormalized", False):
                     raise InputError("--gnmt-lenpen replaces --lenpen and --unnormalized; give only one of them")
             extra_gen_cls_kwargs = dict(extra_gen_cls_kwargs or {}, gnmt_lenpen=alpha)
-            seq_gen_cls = GNMTSequenceGenerator
-            if getattr(args, "print_alignment", False):
-                seq_gen_cls = GNMTSequenceGeneratorWithAlignment
-                extra_gen_cls_kwargs["print_alignment"] = args.print_alignment
+            seq_gen_cls = GNMTSequenceGeneratorWithAlignment if kind else GNMTSequenceGenerator
+        elif kind and seq_gen_cls is None:
+            seq_gen_cls = SequenceGeneratorWithAlignment
+        if kind and issubclass(seq_gen_cls, SequenceGeneratorWithAlignment):
+            extra_gen_cls_kwargs = dict(extra_gen_cls_kwargs or {}, print_alignment=kind)
         generator = super().build_generator(
             models, args, seq_gen_cls=seq_gen_cls, extra_gen_cls_kwargs=extra_gen_cls_kwargs, **kwargs
         )
-        if getattr(args, "print_alignment", None) == "hard" and hasattr(generator, "extract_alignment"):
-            generator.extract_alignment = hard_alignment
+        if extract and hasattr(generator, "extract_alignment"):
+            generator.extract_alignment = extract
         return generator
+
+
+def _alignment_kind(args: Any) -> Optional[str]:
+    """Return ``hard`` or ``soft``, the alignments that hypotheses need, or None.
+
+    Raises:
+        InputError: ``--replace-unk``, which follows hard alignments, with soft ones.
+    """
+    kind = getattr(args, "print_alignment", None) or None
+    if getattr(args, "replace_unk", None) is None:
+        return "hard" if kind is True else kind
+    if kind == "soft":
+        raise InputError("--replace-unk follows hard alignments; leave out --print-alignment soft")
+    return "hard"

@@ -1,0 +1,133 @@
+"""Null rate against log-probability over several models: means, paired differences, and the order to rank by."""
+
+import math
+import statistics
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from ..data.lines import read_json
+from ..errors import InputError
+from .ranking import DEFAULT_BY
+
+# orders of ranking.ORDERS to the keys of their areas in a record
+AREAS = {"log_probability": "logprob_auc", "null_rate": "null_rate_auc", "both": "both_auc"}
+_CLEAR = 0.01  # of an area under the ROC curve, by which another order must be better than the default
+
+
+def combine(results: Sequence[Dict[str, Any]]) -> Dict[str, Dict[str, Any]]:
+    """Combine the records of several models, such as those of several seeds, that met the same damage.
+
+    Args:
+        results: what :func:`fairseq_rela.analysis.damage.evaluate` returns, one a model.
+
+    Returns:
+        kind of damage to ``null_rate``, ``log_probability`` and ``both``: each ``mean``, ``sd`` and ``n`` of the area
+        under the ROC curve; and ``difference``: the same and ``interval`` of null rate minus log-probability, paired
+        by model, with Student's t at 95 %. ``sd`` is the sample's; it and ``interval`` are None where n < 2.
+
+    Raises:
+        InputError: no record, or records of different kinds of damage, pairs or seeds of the damage.
+    """
+    if not results:
+        raise InputError("no records of `rela rank --damage` to combine; give one or more")
+    for name in ("pairs", "damage_seed", "kinds"):
+        if any(_comparable(one, name) != _comparable(results[0], name) for one in results):
+            raise InputError(f"the records differ in their {name.replace('_', ' ')}; measure all on the same pairs")
+    summary: Dict[str, Dict[str, Any]] = {}
+    for kind in results[0]["kinds"]:
+        areas = [one["kinds"][kind] for one in results]
+        summary[kind] = {
+            order: _summarise([area[key] for area in areas])
+            for order, key in AREAS.items()
+            if all(key in area for area in areas)
+        }
+        differences = [area["null_rate_auc"] - area["logprob_auc"] for area in areas]
+        summary[kind]["difference"] = {**_summarise(differences), "interval": _interval(differences)}
+    return summary
+
+
+def _comparable(record: Dict[str, Any], name: str) -> Any:
+    value = record.get(name)
+    return list(value) if isinstance(value, dict) else value
+
+
+def _summarise(values: Sequence[float]) -> Dict[str, Any]:
+    n = len(values)
+    return {"mean": statistics.fmean(values), "sd": statistics.stdev(values) if n > 1 else None, "n": n}
+
+
+def _interval(values: Sequence[float]) -> Optional[List[float]]:
+    """Of the mean, by Student's t, at 95 %."""
+    n = len(values)
+    if n < 2:
+        return None
+    half = t_quantile(n - 1) * statistics.stdev(values) / math.sqrt(n)
+    mean = statistics.fmean(values)
+    return [mean - half, mean + half]
+
+
+def t_quantile(freedom: int, probability: float = 0.975) -> float:
+    """Return the quantile of Student's t distribution with so many degrees of freedom, above the median.
+
+    The distribution function is the sum of Abramowitz and Stegun 26.7.3 and 26.7.4; bisection inverts it.
+    """
+    low, high = 0.0, 1e6
+    while high - low > 1e-10 * max(high, 1.0):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _t_distribution(middle, freedom) < probability else (low, middle)
+    return high
+
+
+def _t_distribution(t: float, freedom: int) -> float:
+    angle = math.atan(t / math.sqrt(freedom))
+    cosine, sine = math.cos(angle), math.sin(angle)
+    odd = freedom % 2
+    term, total = (cosine, cosine) if odd else (1.0, 1.0)
+    for k in range(2 + odd, freedom, 2):
+        term *= cosine**2 * (k - 1) / k
+        total += term
+    if freedom == 1:
+        total = 0.0
+    inner = 2 / math.pi * (angle + sine * total) if odd else sine * total
+    return 0.5 + inner / 2
+
+
+def recommend(summary: Dict[str, Dict[str, Any]]) -> str:
+    """Return the order of :data:`fairseq_rela.analysis.ranking.ORDERS` with the largest mean area over all kinds.
+
+    The default is recommended unless another order is better by at least 0.01.
+    """
+    means = {
+        order: statistics.fmean(kind[order]["mean"] for kind in summary.values())
+        for order in AREAS
+        if all(order in kind for kind in summary.values())
+    }
+    best = max(means, key=lambda order: means[order])
+    return best if means[best] >= means[DEFAULT_BY] + _CLEAR else DEFAULT_BY
+
+
+def describe_evidence(summary: Dict[str, Dict[str, Any]]) -> str:
+    """Return in which kinds of damage the null rate finds more than the log-probability, and what is recommended."""
+    better, beyond = _where_better(summary)
+    n = next(iter(summary.values()))["difference"]["n"]
+    where = f"in {', '.join(better)}" if better else "in no kind of damage"
+    lines = [f"the null rate tells more than the log-probability {where} (mean of {n} model{'s' if n > 1 else ''})"]
+    if n > 1:
+        lines.append(f"beyond the 95 % interval of the paired difference: {', '.join(beyond) or 'none'}")
+    lines.append(f"recommended: rela rank --by {recommend(summary)}")
+    return "\n".join(lines)
+
+
+def _where_better(summary: Dict[str, Dict[str, Any]]) -> Tuple[List[str], List[str]]:
+    better = [kind for kind, one in summary.items() if one["difference"]["mean"] > 0]
+    intervals = {kind: summary[kind]["difference"]["interval"] for kind in better}
+    return better, [kind for kind, interval in intervals.items() if interval is not None and interval[0] > 0]
+
+
+def recommended_for(checkpoint: Path) -> Optional[str]:
+    """Return the order that ``rank.json`` beside a checkpoint recommends, None where there is none that does."""
+    try:
+        found = read_json(checkpoint.parent / "rank.json").get("recommended")
+    except (InputError, AttributeError):
+        return None
+    return found if found in AREAS else None

@@ -1,0 +1,60 @@
+"""Runs that differ in nothing but the seed of their training: which these are, and their means."""
+
+import statistics
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from .runs import Run, run_label
+
+
+def by_settings(runs: Sequence[Run]) -> List[List[Run]]:
+    """Gather the runs that differ in nothing but their seed, in the order in which they are given.
+
+    They have the same attention at the same sites, overrides, configuration files and prepared data, and where they
+    are scored the same sacreBLEU signature. A run without train.json, whose settings are not known, stays by itself.
+    """
+    gathered: Dict[Any, List[Run]] = {}
+    for run in runs:
+        gathered.setdefault(_settings(run), []).append(run)
+    return list(gathered.values())
+
+
+def _settings(run: Run) -> Tuple[Any, ...]:
+    train = run.files.get("train")
+    if train is None:
+        return (run.folder,)
+    configs = {name: sha for name, sha in train.get("configs", {}).items() if not name.startswith("sites/")}
+    return (
+        run.attention,
+        frozenset(run.attention_sites),
+        tuple(sorted(run.changed)),
+        tuple(sorted(configs.items())),
+        tuple(sorted(train.get("data", {}).items())),
+        run.files.get("score", {}).get("signature"),
+    )
+
+
+def name_of(runs: Sequence[Run]) -> str:
+    """Return the label of runs of the same settings."""
+    return runs[0].label if len(runs) == 1 else run_label(runs[0])
+
+
+def count_of(runs: Sequence[Run]) -> str:
+    """Return how many seeds stand behind a mean, such as ``3 seeds``; nothing for one run."""
+    seeds = len({run.seed for run in runs})
+    if len(runs) == 1:
+        return ""
+    return f"{len(runs)} seeds" if seeds == len(runs) else f"{len(runs)} runs of {seeds} seed{'s' * (seeds > 1)}"
+
+
+def mean(values: Sequence[Optional[float]]) -> Optional[float]:
+    """Return the mean, None where a value is missing or there are none."""
+    return None if not values or None in values else statistics.fmean(values)
+
+
+def mean_and_deviation(values: Sequence[Optional[float]], digits: int, scale: float = 1.0) -> Optional[str]:
+    """Return ``mean ± standard deviation`` of the sample, one value alone, or None where a value is missing."""
+    average = mean(values)
+    if average is None:
+        return None
+    text = f"{scale * average:.{digits}f}"
+    return text if len(values) == 1 else f"{text} ± {scale * statistics.stdev(values):.{digits}f}"

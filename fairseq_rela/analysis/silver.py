@@ -1,0 +1,183 @@
+"""Silver word alignments of a data folder's words by eflomal, for sets that nobody has aligned by hand.
+
+Both directions are trained on all pairs of the folder. Their intersection is taken for sure, and what grow-diag-final
+(Koehn, Och and Marcu 2003) makes of them for possible. The result is a machine's and no gold alignment.
+"""
+
+import sys
+import tempfile
+from importlib import metadata
+from pathlib import Path
+from typing import AbstractSet, Any, Dict, List, Optional, Sequence, Set, Tuple
+
+from ..data.corpora import SPLITS
+from ..data.lines import PathLike, read_lines, read_parallel, write_json, write_whole
+from ..data.prepare import load_record, refuse_changed, settings_of
+from ..errors import InputError
+from .aer import Gold, Link, read_links
+
+Pairs = Sequence[Tuple[str, str]]
+_NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
+
+
+def grow_diag_final(forward: AbstractSet[Link], reverse: AbstractSet[Link]) -> Set[Link]:
+    """Return the links of both directions that grow-diag-final keeps.
+
+    Starting from the intersection, neighbours in the union are added, diagonal ones too, until nothing changes: each
+    must have a word that has no link yet. Then all other links of ``forward``, and after them of ``reverse``, with
+    such a word are added.
+
+    Args:
+        forward, reverse: links (source, target) of one sentence pair, by the two directions of an aligner.
+    """
+    union = sorted(forward | reverse, key=_by_target)
+    links = set(forward & reverse)
+    sources, targets = {i for i, _ in links}, {j for _, j in links}
+
+    def add(link: Link) -> bool:
+        if link in links or (link[0] in sources and link[1] in targets):
+            return False
+        links.add(link)
+        sources.add(link[0])
+        targets.add(link[1])
+        return True
+
+    allowed, grown = set(union), True
+    while grown:
+        grown = False
+        for i, j in union:
+            if (i, j) in links:
+                for di, dj in _NEIGHBOURS:
+                    link = (i + di, j + dj)
+                    grown |= link in allowed and add(link)
+    for direction in (forward, reverse):
+        for link in sorted(direction, key=_by_target):
+            add(link)
+    return links
+
+
+def _by_target(link: Link) -> Link:
+    return link[1], link[0]
+
+
+def combine(forward: AbstractSet[Link], reverse: AbstractSet[Link]) -> Gold:
+    """Return the intersection as sure and the links of grow-diag-final as possible."""
+    return Gold(frozenset(forward & reverse), frozenset(grow_diag_final(forward, reverse)))
+
+
+def as_gold_line(links: Gold) -> str:
+    """Return links as a line of a gold file: ``i-j`` for sure ones, ``ipj`` for those that are only possible."""
+    return " ".join(f"{i}{'-' if (i, j) in links.sure else 'p'}{j}" for i, j in sorted(links.possible))
+
+
+def align(pairs: Pairs) -> List[Tuple[Set[Link], Set[Link]]]:
+    """Return the links of each pair by eflomal, forward and reverse, both as (source, target).
+
+    Pairs with an empty side have no links. eflomal lower-cases the words and takes no seed, so that a few links differ
+    from run to run.
+
+    Raises:
+        InputError: eflomal is not installed, has failed, or no pair has words on both sides.
+    """
+    try:
+        from eflomal import Aligner
+    except ImportError as error:
+        raise InputError(f"silver alignments need eflomal ({error}); run: pip install eflomal") from error
+    full = [index for index, pair in enumerate(pairs) if all(side.split() for side in pair)]
+    if not full:
+        raise InputError("no pair has words on both sides; give text to align")
+    with tempfile.TemporaryDirectory(prefix="rela-silver-") as name:
+        files = [Path(name) / direction for direction in ("forward", "reverse")]
+        sides = [[pairs[index][side] + "\n" for index in full] for side in (0, 1)]
+        try:
+            Aligner().align(*sides, links_filename_fwd=str(files[0]), links_filename_rev=str(files[1]), quiet=True)
+        except (OSError, RuntimeError) as error:
+            raise InputError(f"eflomal failed: {error}") from error
+        lengths = [tuple(len(side.split()) for side in pairs[index]) for index in full]
+        links = [read_links(read_lines(file), f"eflomal's {file.name} links", lengths=lengths) for file in files]
+    result: List[Tuple[Set[Link], Set[Link]]] = [(set(), set()) for _ in pairs]
+    for index, forward, reverse in zip(full, *links):
+        result[index] = set(forward.sure), set(reverse.sure)
+    return result
+
+
+def write_silver(data: Path, output: Path, subset: str = "test", sentences: Optional[Path] = None) -> Dict[str, Any]:
+    """Write ``SUBSET.SOURCE-TARGET.silver.align`` and ``.silver.json`` into the folder ``output``.
+
+    The first holds a line for each pair of the subset, in the format of ``rela analyze --gold``: positions are those
+    of the words in ``text/SUBSET.LANG`` of the data folder.
+
+    Args:
+        data: a data folder of ``rela prepare``; eflomal is trained on the pairs of all its splits.
+        output: folder to write.
+        subset: the split whose pairs are written.
+        sentences: a file of other pairs, ``source ||| target`` in words, which are aligned together with those of the
+            folder and written in place of the subset.
+
+    Returns:
+        the record, as in the JSON file.
+
+    Raises:
+        InputError: not a data folder, files that have changed, no such subset, or as :func:`align`.
+    """
+    languages = settings_of(load_record(data)).languages
+    if subset not in SPLITS:
+        raise InputError(f"--subset {subset}: choose one of {', '.join(SPLITS)}")
+    if output.exists() and not output.is_dir():
+        raise InputError(f"--output {output}: a file; give a folder")
+    names = {split: [f"text/{split}.{lang}" for lang in languages] for split in SPLITS}
+    refuse_changed(data, [name for both in names.values() for name in both])
+    texts = {split: list(read_parallel(*(data / name for name in both))) for split, both in names.items()}
+    name = subset
+    if sentences is not None:
+        name, subset = sentences.name, "sentences"
+        texts[subset] = _read_sentences(sentences)
+    print(f"eflomal: {sum(map(len, texts.values())):,} pairs, about a minute for 30,000", file=sys.stderr)
+    chosen = range(0, 0)
+    pairs: List[Tuple[str, str]] = []
+    for split, text in texts.items():
+        if split == subset:
+            chosen = range(len(pairs), len(pairs) + len(text))
+        pairs += text
+    links = align(pairs)
+    silver = [combine(*links[index]) for index in chosen]
+    prefix = output / f"{name}.{languages[0]}-{languages[1]}.silver"
+    record = {
+        "kind": "silver: made by eflomal, checked by nobody",
+        "subset": name,
+        "languages": list(languages),
+        "sure": "intersection of both directions",
+        "possible": "grow-diag-final (Koehn et al. 2003)",
+        "trained_on": {split: len(text) for split, text in texts.items()},
+        "sentences": len(silver),
+        "links": {
+            "sure": sum(len(line.sure) for line in silver),
+            "possible": sum(len(line.possible) for line in silver),
+            "forward": sum(len(links[index][0]) for index in chosen),
+            "reverse": sum(len(links[index][1]) for index in chosen),
+        },
+        "seed": None,  # eflomal takes none
+        "versions": {tool: _version(tool) for tool in ("eflomal", "fairseq-rela")},
+        "data": {name: load_record(data)["outputs"][name] for both in names.values() for name in both},
+    }
+    with write_whole(f"{prefix}.align") as file:
+        file.writelines(as_gold_line(line) + "\n" for line in silver)
+    write_json(f"{prefix}.json", record)
+    return record
+
+
+def _read_sentences(path: PathLike) -> List[Tuple[str, str]]:
+    pairs = []
+    for number, line in enumerate(read_lines(path), 1):
+        sides = line.split(" ||| ")
+        if len(sides) != 2:
+            raise InputError(f'{path}, line {number}: not "source ||| target"')
+        pairs.append((sides[0], sides[1]))
+    return pairs
+
+
+def _version(name: str) -> Optional[str]:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,90 @@
+"""Training batches whose state says how they were made, so that a resumed epoch that has others is noticed.
+
+fairseq saves how many batches of an epoch were trained on, and skips as many when it resumes. Where a batch size, the
+seed or the number of processes has changed, these are other batches: some sentences come a second time, others never.
+"""
+
+import hashlib
+import logging
+from typing import Any, Dict
+
+import numpy as np
+from fairseq.data.iterators import EpochBatchIterator
+
+from .errors import InputError, one_line_in_fairseq
+
+logger = logging.getLogger(__name__)
+
+# arguments of ``get_batch_iterator`` that change the batches, and the option that sets each
+OPTIONS = {
+    "max_tokens": "--max-tokens",
+    "max_sentences": "--batch-size",
+    "required_batch_size_multiple": "--required-batch-size-multiple",
+    "seed": "--seed",
+    "num_shards": "--distributed-world-size",
+    "grouped_shuffling": "--grouped-shuffling",
+}
+STATE = "made_by"
+
+
+class TrainingBatches(EpochBatchIterator):
+    """fairseq's iterator, whose state holds the options and a checksum of its batches as well."""
+
+    made_by: Dict[str, Any]
+
+    @classmethod
+    def of(cls, iterator: EpochBatchIterator, options: Dict[str, Any]) -> "TrainingBatches":
+        """
+        Args:
+            iterator: of fairseq, which becomes one of this class.
+            options: that it was made with, of which those in :data:`OPTIONS` are kept.
+        """
+        iterator.__class__ = cls
+        iterator.made_by = {name: options[name] for name in OPTIONS if options.get(name) is not None}
+        return iterator
+
+    def checksum(self) -> str:
+        """Of the sentences of each batch, in their order, before they are shuffled and shared among processes."""
+        digest = hashlib.sha256(np.array([len(batch) for batch in self.frozen_batches], dtype=np.int64).tobytes())
+        for batch in self.frozen_batches:
+            digest.update(np.asarray(batch, dtype=np.int64).tobytes())
+        how = self.seed, self.num_shards, getattr(self, "grouped_shuffling", False)
+        digest.update(repr(how).encode())
+        return digest.hexdigest()
+
+    def state_dict(self) -> Dict[str, Any]:
+        return {**super().state_dict(), STATE: {**self.made_by, "checksum": self.checksum()}}
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Warn, in one line, where an epoch goes on with other batches than it began with.
+
+        Raises:
+            InputError: the epoch has fewer batches now than were trained on.
+        """
+        before = state_dict.get(STATE)
+        changed = None
+        if before and state_dict.get("iterations_in_epoch", 0) > 0 and before["checksum"] != self.checksum():
+            changed = self._what_changed(before)
+        try:
+            super().load_state_dict(state_dict)
+        except RuntimeError as error:
+            if changed is None:
+                raise
+            with one_line_in_fairseq():
+                raise InputError(
+                    f"epoch {state_dict['epoch']} cannot go on: {changed}, and it has fewer batches now than were "
+                    "trained on; give the old value, or --reset-dataloader to begin again with epoch 1"
+                ) from error
+        if changed is not None and self.shard_id == 0:
+            logger.warning(
+                f"epoch {state_dict['epoch']} goes on with other batches: {changed}; until it ends some sentences are "
+                "trained on twice and others not at all; give the old value to avoid that"
+            )
+
+    def _what_changed(self, before: Dict[str, Any]) -> str:
+        changes = [
+            f"{option} is {self.made_by.get(name)}, was {before.get(name)}"
+            for name, option in OPTIONS.items()
+            if self.made_by.get(name) != before.get(name)
+        ]
+        return ", ".join(changes) or "the training data, or which of them are too long, have changed"

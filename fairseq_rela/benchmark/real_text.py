@@ -1,0 +1,135 @@
+"""Training speed by a number of updates on the training text of a data folder (the paper's Table 2)."""
+
+from itertools import islice
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Sequence
+
+import torch
+from fairseq import utils
+from tqdm import tqdm
+
+from ..errors import InputError
+from ..variants import VARIANTS as ATTENTIONS
+from .models import BASELINE, VARIANTS, Size, build, update
+from .timing import Times, compare, in_turns, summary
+from .trained import load_task
+
+STEPS = 500  # those of Table 2
+_BLOCKS = 10  # of consecutive updates, whose times are summed up
+_WARM = 2  # updates before
+
+
+class Request(NamedTuple):
+    """What to train.
+
+    Attributes:
+        data: a data folder.
+        attention: names of :data:`fairseq_rela.benchmark.models.VARIANTS` or of Table 1; softmax is always added.
+        steps: how many updates.
+        max_tokens: padded pieces of the longer side in a batch; the plan's where None.
+    """
+
+    data: Path
+    attention: Sequence[str] = tuple(VARIANTS)
+    steps: int = STEPS
+    max_tokens: Optional[int] = None
+
+
+def choose_variants(names: Sequence[str]) -> Dict[str, Any]:
+    """Return name to attention and backend, the baseline first.
+
+    Raises:
+        InputError: no such attention.
+    """
+    chosen = {BASELINE: VARIANTS[BASELINE]}
+    for name in names:
+        if name not in VARIANTS and name not in ATTENTIONS:
+            there = ", ".join(dict.fromkeys([*VARIANTS, *ATTENTIONS]))
+            raise InputError(f"--attention {name}: no such variant; choose of {there}")
+        chosen[name] = VARIANTS.get(name, (name, "auto"))
+    return chosen
+
+
+def train(
+    request: Request,
+    size: Size,
+    tokens: int,
+    device: torch.device,
+    dtype: str,
+    synchronise: Callable[[], Any] = lambda: None,
+) -> Dict[str, Any]:
+    """Time updates of each variant in turn, all on the same batches of the training text in the same order.
+
+    Args:
+        size: of the models, whose vocabularies are those of the data.
+        tokens: padded pieces in a batch, where the request does not say.
+
+    Returns:
+        ``total_seconds`` by name; ``seconds`` and ``ratio`` to the baseline, of at most ten blocks of consecutive
+        updates, see :mod:`.timing`; ``steps``, ``tokens`` (target pieces with ends, mean of a batch), ``length``
+        (target pieces with the end, mean of a sentence), ``data`` and the size.
+
+    Raises:
+        InputError: not a data folder, or one without a pair that fits.
+    """
+    variants = choose_variants(request.attention)
+    task = load_task(request.data)
+    dictionaries = task.source_dictionary, task.target_dictionary
+    size = size._replace(words=len(task.target_dictionary))
+    models = {
+        name: build(attention, size, backend, dictionaries).to(device, getattr(torch, dtype)).train()
+        for name, (attention, backend) in variants.items()
+    }
+    optimizers = {name: torch.optim.Adam(model.parameters(), lr=1e-4) for name, model in models.items()}
+    counted = {"tokens": 0, "sentences": 0}
+
+    def updates() -> Iterator[Callable[[str], Any]]:
+        samples = islice(_batches(task, request.max_tokens or tokens, device), _WARM + request.steps)
+        total = _WARM + request.steps
+        for number, sample in enumerate(tqdm(samples, "train", total, unit=" updates", disable=None, leave=False)):
+            inputs = sample["net_input"]
+            batch = (inputs["src_tokens"], inputs["src_lengths"], inputs["prev_output_tokens"], sample["target"])
+            if number >= _WARM:
+                counted["tokens"] += int(sample["ntokens"])
+                counted["sentences"] += len(sample["target"])
+            yield lambda name, batch=batch: update(models[name], optimizers[name], batch)
+
+    times = {name: values[_WARM:] for name, values in in_turns(list(models), updates(), synchronise).items()}
+    blocks = in_blocks(times)
+    return {
+        **{"data": str(request.data), "size": size._asdict(), "dtype": dtype, "baseline": BASELINE, "skipped": {}},
+        **{"steps": request.steps, "tokens": round(counted["tokens"] / request.steps)},
+        "length": round(counted["tokens"] / counted["sentences"], 1),
+        "total_seconds": {name: sum(values) for name, values in times.items()},
+        "seconds": {name: summary(values) for name, values in blocks.items()},
+        "ratio": compare(blocks, BASELINE),
+    }
+
+
+def _batches(task: Any, max_tokens: int, device: torch.device) -> Iterator[Any]:
+    """Batches of one epoch after the other, shuffled as fairseq does with seed 1."""
+    task.load_dataset("train")
+    dataset, longest = task.dataset("train"), min(max_tokens, 1024)
+    if not ((dataset.src_sizes <= longest) & (dataset.tgt_sizes <= longest)).any():
+        raise InputError(f"{task.cfg.data}: no training pair has at most {longest} pieces; give more --max-tokens")
+    iterator = task.get_batch_iterator(
+        dataset,
+        max_tokens=max_tokens,
+        max_positions=(longest, longest),
+        ignore_invalid_inputs=True,
+        required_batch_size_multiple=8,
+        seed=1,
+    )
+    while True:
+        for sample in iterator.next_epoch_itr(shuffle=True):
+            yield utils.apply_to_sample(lambda tensor: tensor.to(device), sample)
+
+
+def in_blocks(times: Times, number: int = _BLOCKS) -> Times:
+    """Sum up consecutive times in blocks of equal size, within one."""
+    blocks: Times = {}
+    for name, values in times.items():
+        n = min(number, len(values))
+        edges = [len(values) * block // n for block in range(n + 1)]
+        blocks[name] = [sum(values[start:end]) for start, end in zip(edges, edges[1:])]
+    return blocks

@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""Silver word alignments of a data folder's test set by eflomal, for `rela analyze --gold` and `rela aer`.
+
+    pip install eflomal                                                   # compiles C; takes half a minute
+    python scripts/silver_alignment.py DATA --output FOLDER               # DATA of `rela prepare`
+    rela analyze CHECKPOINT --data DATA --gold FOLDER/test.en-de.silver.align --output ANALYSIS
+
+It writes FOLDER/test.SOURCE-TARGET.silver.align (i-j: both directions agree, ipj: grow-diag-final adds it) and
+.silver.json (what it was made of). eflomal takes no seed: a second run differs in a few links.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from fairseq_rela.analysis.silver import write_silver
+from fairseq_rela.errors import InputError
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="data folder of `rela prepare`")
+    parser.add_argument("--output", type=Path, required=True, help="folder to write")
+    parser.add_argument("--subset", default="test", help="train, valid or test (default)")
+    parser.add_argument(
+        "--sentences", type=Path, help='align these pairs of words, "source ||| target", together with the data instead'
+    )
+    options = parser.parse_args()
+    try:
+        record = write_silver(options.data, options.output, options.subset, options.sentences)
+    except InputError as error:
+        print(f"silver_alignment: error: {error}", file=sys.stderr)
+        return 2
+    links = record["links"]
+    print(
+        f"{options.output}: {record['sentences']:,} sentences, {links['sure']:,} sure and {links['possible']:,} "
+        f"possible silver links; trained on {sum(record['trained_on'].values()):,} pairs"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,259 @@
+"""Selections of a ranking and the record of damages, against sorting, loops and published quantiles."""
+
+import json
+import math
+import statistics
+
+import numpy
+import pytest
+from conftest import run_rela
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairseq_rela.analysis import damage, rank, ranking_study, selections
+from fairseq_rela.analysis.ranking import ORDERS, mean_ranks, sample_pairs, select_pairs, worst_pairs
+from fairseq_rela.data.lines import read_lines
+from fairseq_rela.errors import InputError
+
+CPU = {"device": "cpu", "workers": 1}
+scores = st.lists(
+    st.tuples(st.sampled_from([0, 0.1, 0.5, math.nan]), st.sampled_from([-3, -2.5, -1, math.nan])), max_size=25
+)
+
+
+def columns(pairs):
+    return [numpy.array(column, numpy.float32) for column in (zip(*pairs) if pairs else ((), ()))]
+
+
+def scored(pairs):
+    return [i for i, pair in enumerate(pairs) if not any(map(math.isnan, pair))]
+
+
+def key(pairs, by):
+    """What a pair is sorted by, by loops over all other pairs."""
+    there = scored(pairs)
+
+    def rank_of(i, value):
+        return sum((value(j) < value(i)) + (value(j) == value(i)) / 2 for j in there if j != i)
+
+    def mean_rank(i):
+        return rank_of(i, lambda j: pairs[j][0]) + rank_of(i, lambda j: -pairs[j][1])
+
+    return {
+        "log_probability": lambda i: (-pairs[i][1], pairs[i][0], i),
+        "null_rate": lambda i: (pairs[i][0], -pairs[i][1], i),
+        "both": lambda i: (mean_rank(i), -pairs[i][1], i),
+    }[by]
+
+
+@given(scores, st.sampled_from(ORDERS), st.integers(1, 12))
+def test_best_and_worst_are_those_that_sorting_puts_first_and_last(pairs, by, number):
+    order = sorted(scored(pairs), key=key(pairs, by))
+    best, worst = select_pairs(*columns(pairs), number, by=by), worst_pairs(*columns(pairs), number, by)
+    assert numpy.flatnonzero(best).tolist() == sorted(order[:number])
+    assert numpy.flatnonzero(worst).tolist() == sorted(order[-number:])
+    if len(order) >= 2 * number:
+        assert not (best & worst).any()
+
+
+@given(scores)
+def test_mean_ranks_are_those_of_loops(pairs):
+    ranks = mean_ranks(*columns(pairs))
+    assert numpy.flatnonzero(~numpy.isnan(ranks)).tolist() == scored(pairs)
+    for i in scored(pairs):
+        assert ranks[i] == pytest.approx(key(pairs, "both")(i)[0] / 2)
+
+
+def test_without_null_queries_both_orders_are_the_log_probability():
+    null, log_probability = numpy.zeros(50, numpy.float32), numpy.random.RandomState(1).randn(50).astype("f")
+    want = select_pairs(null, log_probability, 9, by="log_probability")
+    assert (select_pairs(null, log_probability, 9, by="both") == want).all()
+    assert (select_pairs(null, log_probability, 9) == want).all()  # the default
+
+
+def test_sample_is_without_replacement_among_scored_pairs_and_the_same_for_a_seed():
+    null, log_probability = columns([(0.0, math.nan if i % 2 else -1.0) for i in range(2000)])
+    one, other = (sample_pairs(null, log_probability, 100, seed) for seed in (1, 2))
+    assert one.sum() == other.sum() == 100 and not one[1::2].any()
+    assert (one == sample_pairs(null, log_probability, 100, 1)).all() and (one != other).any()
+    assert sample_pairs(null, log_probability, 5000).sum() == 1000
+    # every part of the corpus has its share: 4 x 25, with a standard deviation of 4
+    assert all(8 <= one[start : start + 500].sum() <= 42 for start in range(0, 2000, 500))
+
+
+def test_impossible_selections_are_refused():
+    two = numpy.zeros(2), numpy.zeros(2)
+    for call in (lambda: worst_pairs(*two, 0), lambda: sample_pairs(*two, 0)):
+        with pytest.raises(ValueError, match="at least 1"):
+            call()
+    with pytest.raises(ValueError, match="choose one of log_probability, null_rate, both"):
+        select_pairs(*two, 1, by="length")
+
+
+@pytest.fixture(scope="module")
+def ranked(trained, data, corpus, tmp_path_factory):
+    """A ranking with all three selections: output, the rows of the ranking, the lines of both files."""
+    output = tmp_path_factory.mktemp("rank") / "out.tsv"
+    files = corpus / "test.xa", corpus / "test.xb"
+    arguments = (trained / "checkpoint_last.pt", data, *files, output)
+    result = rank.rank(*arguments, keep_best=30, keep_worst=20, sample=10, seed=3, **CPU)
+    lines = [list(read_lines(path)) for path in files]
+    assert result == rank.Ranking(len(lines[0]), 0, 30, 20, 10)
+    rows = [line.split("\t") for line in read_lines(output)][1:]
+    return output, rows, lines, arguments
+
+
+def test_three_selections_are_written_as_the_lines_were(ranked):
+    output, rows, lines, arguments = ranked
+    order = sorted(range(len(rows)), key=lambda i: (-float(rows[i][2]), float(rows[i][1]), i))
+    record = json.loads((output.parent / "out.tsv.selections.json").read_text())
+    files = selections.selection_files(output, ("xa", "xb"))
+    kept = {"best": sorted(order[:30]), "worst": sorted(order[-20:])}
+    for name, numbers in kept.items():
+        for side in (0, 1):
+            assert list(read_lines(files[name][side])) == [lines[side][i] for i in numbers]
+    pairs = list(zip(*lines))
+    drawn = list(zip(*map(read_lines, files["sample"])))
+    assert len(drawn) == 10 and set(drawn) <= set(pairs)
+    kept["all"] = range(len(rows))
+    for name, numbers in kept.items():
+        one = record["selections"][name]
+        assert one["pairs"] == len(numbers)
+        for place, what in enumerate(rank.COLUMNS[1:5], 1):
+            assert one[what] == pytest.approx(statistics.fmean(float(rows[i][place]) for i in numbers), rel=1e-6)
+    assert list(record["selections"]) == ["all", "best", "worst", "sample"]
+    assert (record["by"], record["pairs"], record["unscored"], record["seed"]) == ("log_probability", len(rows), 0, 3)
+    for name in ("best", "worst"):
+        examples = record["selections"][name]["examples"]
+        assert len(examples) == selections.EXAMPLES and record["selections"][name]["files"][0] == files[name][0].name
+        for example in examples:
+            i = example["line"]
+            assert i in kept[name] and (example["source"], example["target"]) == pairs[i]
+            assert [example["null_rate"], example["log_probability"]] == [float(x) for x in rows[i][1:3]]
+
+
+def test_another_order_of_the_same_ranking_costs_no_scoring(ranked, monkeypatch, capsys):
+    output, rows, lines, arguments = ranked
+    monkeypatch.setattr(rank, "_score_corpus", None)
+    (arguments[0].parent / "rank.json").write_text('{"format": 1, "recommended": "log_probability"}')
+    try:
+        rank.rank(*arguments, keep_best=30, by="null_rate", **CPU)
+    finally:
+        (arguments[0].parent / "rank.json").unlink()
+    order = sorted(range(len(rows)), key=lambda i: (float(rows[i][1]), -float(rows[i][2]), i))
+    best = [lines[0][i] for i in sorted(order[:30])]
+    assert list(read_lines(output.parent / "out.tsv.xa")) == best
+    said = capsys.readouterr().out
+    assert "30 of" in said and "the best by null_rate" in said
+    assert "--by log_probability works better than --by null_rate" in said
+
+
+def test_wrong_options_are_refused(ranked):
+    arguments = ranked[3]
+    for options, match in (
+        ({"keep_worst": 0}, "--keep-worst 0"),
+        ({"sample": -1}, "--sample -1"),
+        ({"by": "length"}, "--by length: choose one of log_probability, null_rate, both"),
+    ):
+        with pytest.raises(InputError, match=match):
+            rank.rank(*arguments, **options, **CPU)
+    own = ranked[0].parent / "x.worst.xa"
+    own.write_bytes(arguments[2].read_bytes())
+    with pytest.raises(InputError, match="would be written over"):
+        rank.rank(*arguments[:2], own, arguments[3], ranked[0].parent / "x", **CPU)
+
+
+def test_other_records_are_not_shown(ranked, tmp_path):
+    record = selections.load_selections(ranked[0])
+    assert record == selections.load_selections(selections.selections_path(ranked[0]))
+    assert "worst" in selections.describe({**record, "selections": {"worst": record["selections"]["all"]}})
+    for content, match in (
+        (None, "no such file"),
+        ("{}", "rank again"),
+        ("[]", "rank again"),
+        (json.dumps({**record, "selections": {"best": {"pairs": 1}}}), "rank again"),
+    ):
+        path = tmp_path / "r.selections.json"
+        if content is not None:
+            path.write_text(content)
+        with pytest.raises(InputError, match=match):
+            selections.load_selections(tmp_path / "r")
+
+
+# --- several models ----------------------------------------------------------------------------------------------
+
+
+def result(*areas, **more):
+    kinds = {
+        kind: dict(zip(("null_rate_auc", "logprob_auc", "both_auc"), values))
+        for kind, values in zip(("copied", "deleted"), areas)
+    }
+    return {"pairs": 9, "damage_seed": 1, "kinds": kinds, **more}
+
+
+def test_models_are_combined_with_paired_differences():
+    results = [result((0.5, 0.9, 0.8), (0.75, 0.5, 0.6)), result((0.6, 0.8, 0.7), (0.85, 0.55, 0.6))]
+    summary = ranking_study.combine(results)
+    assert summary["copied"]["null_rate"] == pytest.approx({"mean": 0.55, "sd": math.sqrt(0.005), "n": 2})
+    difference = summary["copied"]["difference"]  # -0.4 and -0.2
+    assert difference["mean"] == pytest.approx(-0.3) and difference["sd"] == pytest.approx(math.sqrt(0.02))
+    assert difference["interval"] == pytest.approx([-0.3 - 12.7062 * 0.1, -0.3 + 12.7062 * 0.1], abs=1e-4)
+    assert ranking_study.recommend(summary) == "log_probability"  # 0.69 to 0.675 and 0.675
+    assert "tells more than the log-probability in deleted (mean of 2 models)" in ranking_study.describe_evidence(
+        summary
+    )
+    assert "beyond the 95 % interval of the paired difference: none" in ranking_study.describe_evidence(summary)
+    alone = ranking_study.combine(results[:1])["copied"]["difference"]
+    assert alone == {"mean": pytest.approx(-0.4), "sd": None, "n": 1, "interval": None}
+    better = ranking_study.combine([result((0.9, 0.5, 0.6), (0.9, 0.5, 0.6))])
+    assert ranking_study.recommend(better) == "null_rate"
+    near = ranking_study.combine([result((0.905, 0.9, 0.905), (0.505, 0.5, 0.505))])
+    assert ranking_study.recommend(near) == "log_probability"  # the default, where no other is clearly better
+    for other in (result((1, 1, 1), (1, 1, 1), pairs=8), result((1, 1, 1)), result((1,) * 3, (1,) * 3, damage_seed=2)):
+        with pytest.raises(InputError, match="differ in their"):
+            ranking_study.combine([results[0], other])
+    with pytest.raises(InputError, match="give one or more"):
+        ranking_study.combine([])
+
+
+def test_quantiles_of_students_t_are_the_published_ones():
+    published = {1: 12.7062, 2: 4.3027, 3: 3.1824, 4: 2.7764, 5: 2.5706, 9: 2.2622, 10: 2.2281, 30: 2.0423, 120: 1.9799}
+    for freedom, value in published.items():
+        assert ranking_study.t_quantile(freedom) == pytest.approx(value, abs=1e-4)
+    assert ranking_study.t_quantile(3, 0.95) == pytest.approx(2.3534, abs=1e-4)
+
+
+def test_several_models_are_measured_on_the_same_damage(trained, data, corpus, tmp_path):
+    models = [trained / "checkpoint_last.pt", trained / "checkpoint_1_2.pt"]
+    files = corpus / "test.xa", corpus / "test.xb"
+    output = tmp_path / "rank.json"
+    together = damage.evaluate_models(models, data, *files, output, seed=2, device="cpu")
+    assert json.loads(output.read_text()) == together
+    alone = [damage.evaluate(model, data, *files, seed=2, device="cpu") for model in models]
+    assert [one["kinds"] for one in together["models"]] == [one["kinds"] for one in alone]
+    assert together["summary"] == ranking_study.combine(alone)
+    for kind, areas in together["kinds"].items():
+        for name, area in areas.items():
+            assert area == pytest.approx(statistics.fmean(one["kinds"][kind][name] for one in alone))
+    said = damage.describe(together)
+    assert "mean (sd) of 2 models" in said and f"recommended: rela rank --by {together['recommended']}" in said
+    assert "mean (sd)" not in damage.describe(alone[0])
+    with pytest.raises(InputError, match="given twice"):
+        damage.evaluate_models([models[0]] * 2, data, *files, device="cpu")
+
+
+def test_areas_are_those_of_each_score():
+    good = [rank.Score(0.1, -1.0, 3, 3), rank.Score(0.3, -2.0, 3, 3)]
+    bad = [rank.Score(0.2, -1.5, 3, 3), rank.Score(0.4, -3.0, 3, 3)]
+    # ranks by null rate 0 2 | 1 3, by log-probability 0 2 | 1 3
+    assert damage._areas(good, bad) == {"null_rate_auc": 0.75, "logprob_auc": 0.75, "both_auc": 0.75}
+    bad[0] = rank.Score(0.0, -5.0, 3, 3)  # 1 2 | 0 3, 0 1 | 3 2: sums 1 3 | 3 5
+    assert damage._areas(good, bad) == {"null_rate_auc": 0.5, "logprob_auc": 1.0, "both_auc": 0.875}
+
+
+def test_options_that_do_not_go_together(trained, data, corpus, tmp_path):
+    common = (trained / "checkpoint_last.pt", corpus / "test.xa", corpus / "test.xb", "--data", data)
+    more = ("--output", tmp_path / "o", "--more-checkpoints", trained / "checkpoint_1_2.pt")
+    done = run_rela("rank", *common, *more)
+    assert done.returncode == 2 and "only --damage measures several models" in done.stderr
+    assert not list(tmp_path.iterdir())
