@@ -135,6 +135,28 @@ def test_every_command_is_one_that_its_program_takes(block, command, capsys):
         pytest.fail(f"{block.where}: {command}: {capsys.readouterr().err}")
 
 
+def test_every_verb_is_in_the_table_of_verbs():
+    (actions,) = cli.build_parser()._subparsers._group_actions
+    table = (ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8").split("## All verbs")[1]
+    rows = " ".join(line.split("|")[1] for line in table.splitlines() if line.startswith("| `"))
+    assert set(re.findall(r"`(?:rela )?([\w-]+)`", rows)) == set(actions.choices)
+
+
+def test_every_variant_is_in_the_table_of_variants():
+    from fairseq_rela.variants import VARIANTS
+
+    table = (ROOT / "docs" / "variants.md").read_text(encoding="utf-8").split("## Adding one")[0]
+    assert set(VARIANTS) <= set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
+
+
+def test_every_module_of_the_package_is_described():
+    """Each module and folder of the package has its words in docs/code.md."""
+    text = (ROOT / "docs" / "code.md").read_text(encoding="utf-8")
+    package = ROOT / "fairseq_rela"
+    names = [path.stem for path in package.glob("*.py")] + [path.parent.name for path in package.glob("*/__init__.py")]
+    assert [name for name in names if not re.search(rf"`{name}(?:\.py|/)?`", text)] == []
+
+
 def test_python_blocks_are_python():
     for block in BLOCKS:
         if block.language == "python":

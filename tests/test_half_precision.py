@@ -112,7 +112,7 @@ NORMS = {"rms": RMSNorm, "gated_rms": GatedRMSNorm, "gated_layer": GatedLayerNor
 def test_the_gradient_of_the_norm_is_bounded_near_and_at_a_null_row(name, size, seed):
     r"""No direction grows by more than :math:`\max|g| / \sqrt\epsilon` and what the gate adds, whatever the row.
 
-    The documentation states it. The gate's part is :math:`|\sigma'(wz)\, w\, g\, z / RMS(z)| \le \sqrt d \max|w g| / 4`.
+    The docs state it. The gate's part is :math:`|\sigma'(wz)\, w\, g\, z / RMS(z)| \le \sqrt d \max|w g| / 4`.
     """
     d = 8
     torch.manual_seed(seed)

@@ -13,7 +13,9 @@ from conftest import ROOT, run
 IGNORED = shutil.ignore_patterns(
     ".*", "experiments", "tests", "studies", "site", "*.pyc", "*.egg-info", "build", "dist"
 )
-BUILD = "import sys; from setuptools import build_meta as b; b.build_sdist(sys.argv[1]); b.build_wheel(sys.argv[1])"
+BUILD = (  # building replaces sys.argv
+    "import sys; from setuptools import build_meta as b; to = sys.argv[1]; b.build_sdist(to); b.build_wheel(to)"
+)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import sys
 import pytest
 from conftest import ROOT, run
 
-SCRIPTS = ["demo.sh", "test.sh", "reproduce.sh"]
+SCRIPTS = ["demo.sh", "test.sh", "reproduce.sh", "docs.sh"]
 
 
 def program(path, text):

@@ -105,7 +105,7 @@ def analyze(
     waker, pictures = _Waker(sentences, target_tags, encoder_tags), _Examples(sentences, examples)
     aligner = _Aligner(sentences, layer_attention) if gold is not None or links else None
     levels = _make_levels(level, sentences, derangement(len(sentences), seed), taus, subset)
-    parts = [part for part in (*levels.values(), waker, pictures, aligner) if part is not None]
+    parts: List[Any] = [part for part in (*levels.values(), waker, pictures, aligner) if part is not None]
     for batch in capture(model, task, subset, max_tokens):
         _refuse_diverged(batch, checkpoint)
         for part in parts:

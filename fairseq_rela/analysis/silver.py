@@ -93,7 +93,7 @@ def align(pairs: Pairs) -> List[Tuple[Set[Link], Set[Link]]]:
             Aligner().align(*sides, links_filename_fwd=str(files[0]), links_filename_rev=str(files[1]), quiet=True)
         except (OSError, RuntimeError) as error:
             raise InputError(f"eflomal failed: {error}") from error
-        lengths = [tuple(len(side.split()) for side in pairs[index]) for index in full]
+        lengths = [(len(pairs[index][0].split()), len(pairs[index][1].split())) for index in full]
         links = [read_links(read_lines(file), f"eflomal's {file.name} links", lengths=lengths) for file in files]
     result: List[Tuple[Set[Link], Set[Link]]] = [(set(), set()) for _ in pairs]
     for index, forward, reverse in zip(full, *links):

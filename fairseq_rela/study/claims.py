@@ -203,8 +203,8 @@ def _ablation(study: Dict[str, Any]) -> List[Claim]:
 
 # ------------------------------------------------------------------------------------------------------------ analysis
 
-_PERCENT = {"scale": 100.0, "digits": 1, "unit": "%"}
-_POINTS = {"scale": 100.0, "digits": 1, "unit": "points"}
+_PERCENT: Dict[str, Any] = {"scale": 100.0, "digits": 1, "unit": "%"}
+_POINTS: Dict[str, Any] = {"scale": 100.0, "digits": 1, "unit": "points"}
 
 
 def _of_sites(study: Dict[str, Any], kind: str, above: bool, limit: float) -> List[Check]:

@@ -35,8 +35,8 @@ def write_study(study: Dict[str, Any], folder: Path) -> None:
         with work_folder(target) as work:
             names = sorted(name for one in drawn for name in one.files)
             for one in drawn:
-                for name, content in one.files.items():
-                    (work / name).write_bytes(content)
+                for name, drawing in one.files.items():
+                    (work / name).write_bytes(drawing)
             write_json(work / report.INDEX, {"format": report.FORMAT, "page": PAGE, "files": names})
         for name, content in ((PAGE, page), (MARKDOWN, markdown)):
             with write_whole(folder / name) as file:

@@ -268,7 +268,7 @@ class TranslationRelaTask(TranslationTask):
             kind = _alignment_kind(args)
         # fairseq's own where all rows are softmax's
         soft = soft_alignment if any(map(has_variant_cross_attention, models)) else utils.extract_soft_alignment
-        extract = {"hard": hard_alignment, "soft": soft}.get(kind)
+        extract = {"hard": hard_alignment, "soft": soft}.get(kind or "")
         if extract and getattr(args, "score_reference", False):
             return AlignedScorer(self.target_dictionary, extract)
         alpha = getattr(self.cfg, "gnmt_lenpen", None)
