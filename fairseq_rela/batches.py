@@ -2,6 +2,8 @@
 
 fairseq saves how many batches of an epoch were trained on, and skips as many when it resumes. Where a batch size, the
 seed or the number of processes has changed, these are other batches: some sentences come a second time, others never.
+Where --update-freq does not divide that number, fairseq ends the epoch a few batches early, and trains on the whole
+epoch again, since batches are left.
 """
 
 import hashlib
@@ -31,16 +33,19 @@ class TrainingBatches(EpochBatchIterator):
     """fairseq's iterator, whose state holds the options and a checksum of its batches as well."""
 
     made_by: Dict[str, Any]
+    update_freq: Any
 
     @classmethod
     def of(cls, iterator: EpochBatchIterator, options: Dict[str, Any]) -> "TrainingBatches":
         """
         Args:
             iterator: of fairseq, which becomes one of this class.
-            options: that it was made with, of which those in :data:`OPTIONS` are kept.
+            options: that it was made with, of which those in :data:`OPTIONS` are kept; and ``update_freq``, of each
+                epoch, the last for all that follow.
         """
         iterator.__class__ = cls
         iterator.made_by = {name: options[name] for name in OPTIONS if options.get(name) is not None}
+        iterator.update_freq = options.get("update_freq")
         return iterator
 
     def checksum(self) -> str:
@@ -61,10 +66,8 @@ class TrainingBatches(EpochBatchIterator):
         Raises:
             InputError: the epoch has fewer batches now than were trained on.
         """
-        before = state_dict.get(STATE)
-        changed = None
-        if before and state_dict.get("iterations_in_epoch", 0) > 0 and before["checksum"] != self.checksum():
-            changed = self._what_changed(before)
+        before, done = state_dict.get(STATE), state_dict.get("iterations_in_epoch", 0)
+        changed = self._what_changed(before) if before and done and before["checksum"] != self.checksum() else None
         try:
             super().load_state_dict(state_dict)
         except RuntimeError as error:
@@ -80,6 +83,18 @@ class TrainingBatches(EpochBatchIterator):
                 f"epoch {state_dict['epoch']} goes on with other batches: {changed}; until it ends some sentences are "
                 "trained on twice and others not at all; give the old value to avoid that"
             )
+        elif done % self._update_freq(state_dict["epoch"]) and self.shard_id == 0:
+            logger.warning(
+                f"epoch {state_dict['epoch']} goes on after {done} batches, which --update-freq "
+                f"{self._update_freq(state_dict['epoch'])} does not divide: fairseq trains on the whole epoch once "
+                "more after it; give the old value to avoid that"
+            )
+
+    def _update_freq(self, epoch: int) -> int:
+        """Batches in an update; 1 where the configuration is not fairseq's, which has lists."""
+        if isinstance(self.update_freq, str) or not self.update_freq:
+            return 1
+        return int(self.update_freq[min(epoch, len(self.update_freq)) - 1])
 
     def _what_changed(self, before: Dict[str, Any]) -> str:
         changes = [

@@ -766,9 +766,8 @@ def _bench(options: argparse.Namespace) -> None:
         folder, plan, options.device, parts, options.threads, lambda line: print(line, flush=True), trained, real
     )
     print(text(result))
-    if not options.no_figures:
-        draw(result, folder)
-    print(f"{folder}: benchmark.json" + ("" if options.no_figures else " and figures"))
+    drawn = [] if options.no_figures else draw(result, folder)
+    print(f"{folder}: benchmark.json" + (" and figures" if drawn else ""))
 
 
 def _bench_requests(options: argparse.Namespace) -> Tuple[Any, Any, List[str]]:

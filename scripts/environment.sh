@@ -6,6 +6,8 @@
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 VENV=${VENV:-$ROOT/.venv}
 unset PYTHONPATH PYTHONHOME
+# where this environment is activated, its own Python must not be the one that makes it again
+PATH=$(printf '%s' "$PATH" | tr ':' '\n' | grep -vxF "$VENV/bin" | paste -sd ':')
 
 fail() {
     echo "$(basename "$0"): error: $*" >&2
@@ -19,6 +21,9 @@ supported() {
 find_python() {
     if [ -n "${PYTHON:-}" ]; then
         command -v "$PYTHON" >/dev/null || fail "PYTHON=$PYTHON: no such program; set PYTHON to a Python 3.11 or 3.12"
+        case $(command -v "$PYTHON") in
+            "$VENV"/*) fail "PYTHON=$PYTHON lies in $VENV, which this script makes; set PYTHON to another Python" ;;
+        esac
         supported "$PYTHON" || fail "$("$PYTHON" --version 2>&1) is not supported: set PYTHON to a Python 3.11 or 3.12"
         return
     fi

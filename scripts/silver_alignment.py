@@ -2,11 +2,11 @@
 """Silver word alignments of a data folder's test set by eflomal, for `rela analyze --gold` and `rela aer`.
 
     pip install eflomal                                                   # compiles C; takes half a minute
-    python scripts/silver_alignment.py DATA --output FOLDER               # DATA of `rela prepare`
-    rela analyze CHECKPOINT --data DATA --gold FOLDER/test.en-de.silver.align --output ANALYSIS
+    python scripts/silver_alignment.py DATA --output silver.test.talp     # DATA of `rela prepare`
+    rela analyze CHECKPOINT --data DATA --gold silver.test.talp --output ANALYSIS
 
-It writes FOLDER/test.SOURCE-TARGET.silver.align (i-j: both directions agree, ipj: grow-diag-final adds it) and
-.silver.json (what it was made of). eflomal takes no seed: a second run differs in a few links.
+It writes silver.test.talp (i-j: both directions agree, ipj: grow-diag-final adds it) and silver.test.talp.json (what
+it was made of). eflomal takes no seed: a second run differs in a few links.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from fairseq_rela.errors import InputError
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="data folder of `rela prepare`")
-    parser.add_argument("--output", type=Path, required=True, help="folder to write")
+    parser.add_argument("--output", type=Path, required=True, help="file to write, with silver in its name")
     parser.add_argument("--subset", default="test", help="train, valid or test (default)")
     parser.add_argument(
         "--sentences", type=Path, help='align these pairs of words, "source ||| target", together with the data instead'

@@ -14,7 +14,7 @@ MADE_WITH = dict(max_tokens=40, seed=3, num_shards=1, required_batch_size_multip
 
 
 def begin(sentences=60, **options):
-    task = task_with()
+    task = task_with(update_freq=options.pop("update_freq", [1]))
     task.datasets = {"train": dataset(sentences)}
     return training_iterator(task, **{**MADE_WITH, **options})
 
@@ -34,24 +34,41 @@ def warnings_of(caplog):
     return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
 
-def interrupted(caplog, update_freq=2, after=None, sentences=60, **options):
-    """(warnings, how often each sentence is trained on) of an epoch that is interrupted after two updates."""
-    first = begin(**{**MADE_WITH, "num_shards": options.get("was_sharded", 1)})
-    options.pop("was_sharded", None)
+def interrupted(caplog, sentences=60, update_freq=2, **options):
+    """(warnings, how often each sentence is trained on) of an epoch that is interrupted after two updates of two."""
+    first = begin()
     ids = trained_on(first, 2, 2)
     state = json.loads(json.dumps(first.state_dict()))  # plain, for a checkpoint
     assert state["iterations_in_epoch"] == 4
-    second = begin(sentences, **options)
+    second = begin(sentences, update_freq=[update_freq], **options)
     second.load_state_dict(state)
-    counts = Counter(ids + trained_on(second, None, after or update_freq))
-    return warnings_of(caplog), counts
+    counts = Counter(ids + trained_on(second, None, update_freq))
+    return warnings_of(caplog), counts, second
 
 
-@pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"data_buffer_size": 2}, {"update_freq": 3}])
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"data_buffer_size": 2}, {"update_freq": 1}])
 def test_the_same_batches_go_on_without_a_word(options, caplog):
-    """--update-freq alone repeats and skips nothing: fairseq counts batches, not updates."""
-    warnings, counts = interrupted(caplog, **options)
-    assert warnings == [] and counts == Counter(range(60))
+    """An --update-freq that divides what is done repeats and skips nothing: fairseq counts batches, not updates."""
+    warnings, counts, iterator = interrupted(caplog, **options)
+    assert warnings == [] and counts == Counter(range(60)) and iterator.next_epoch_idx == 2
+
+
+def test_an_update_freq_that_does_not_divide_what_is_done(caplog):
+    """fairseq's groups of batches end early then, and the epoch begins again."""
+    warnings, counts, iterator = interrupted(caplog, update_freq=3)
+    assert counts != Counter(range(60)) and iterator.next_epoch_idx == 1
+    assert (
+        len(warnings) == 1 and "epoch 1 goes on after 4 batches, which --update-freq 3 does not divide" in warnings[0]
+    )
+
+
+def test_update_freq_of_each_epoch():
+    """Of [4, 2] the second holds from the second epoch on; by itself the task knows none."""
+    iterator = begin(update_freq=[4, 2])
+    assert [iterator._update_freq(epoch) for epoch in (1, 2, 3)] == [4, 2, 2]
+    assert task_with().cfg.update_freq == "${optimization.update_freq}"
+    for unknown in (None, [], "${optimization.update_freq}"):
+        assert begin(update_freq=unknown)._update_freq(1) == 1
 
 
 @pytest.mark.parametrize(
@@ -66,7 +83,7 @@ def test_the_same_batches_go_on_without_a_word(options, caplog):
     ],
 )
 def test_other_batches_are_named_in_one_line(options, change, caplog):
-    warnings, counts = interrupted(caplog, **options)
+    warnings, counts, _ = interrupted(caplog, **options)
     assert counts != Counter(range(options.get("sentences", 60)))  # sentences are repeated, or left out
     assert len(warnings) == 1 and f"epoch 1 goes on with other batches: {change}; " in warnings[0]
     assert "\n" not in warnings[0]
@@ -116,10 +133,17 @@ def test_only_one_process_warns(caplog):
     assert len(warnings_of(caplog)) == 1
 
 
-def test_fairseq_train_warns(data, trained, tmp_path):
+@pytest.mark.parametrize(
+    "options, change",
+    [
+        (["--max-tokens", 700], "goes on with other batches: --max-tokens is 700, was 1000"),
+        (["--update-freq", 3], "goes on after 2 batches, which --update-freq 3 does not divide"),
+    ],
+)
+def test_fairseq_train_warns(options, change, data, trained, tmp_path):
     arguments = [*train_arguments(data, tmp_path), "--restore-file", trained / "checkpoint_1_2.pt", "--seed", 5]
     arguments += ["--no-save", "--disable-validation", "--max-update", 3]
-    result = run_fairseq("train", *arguments, "--max-tokens", 700)
+    result = run_fairseq("train", *arguments, *options)
     assert result.returncode == 0, result.stderr[-2000:]
-    lines = [line for line in (result.stdout + result.stderr).splitlines() if "goes on with other batches" in line]
-    assert len(lines) == 1 and "--max-tokens is 700, was 1000" in lines[0]
+    lines = [line for line in (result.stdout + result.stderr).splitlines() if "epoch 1 goes on" in line]
+    assert len(lines) == 1 and change in lines[0]

@@ -6,7 +6,7 @@ import json
 import numpy
 import pytest
 import torch
-from conftest import load_anything, run_rela
+from conftest import load_anything
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
@@ -57,7 +57,7 @@ def softmax(checkpoint, data, tmp_path_factory):
 def benched(checkpoint, softmax, data, tmp_path_factory):
     """The record of two models that decode the test set, as it is written."""
     folder = tmp_path_factory.mktemp("bench")
-    request = trained.Request([checkpoint, softmax], data, batches=(7,), rounds=1)
+    request = trained.Request([checkpoint, softmax], data, batches=(64,), rounds=1)
     measured = run_benchmark(folder, PLAN, parts=["decoding"], progress=lambda line: None, trained=request)
     written = json.loads((folder / "benchmark.json").read_text())
     assert written == json.loads(json.dumps(measured))
@@ -101,7 +101,7 @@ def test_record_of_trained_models(benched, checkpoint, softmax, data):
     assert [one["checkpoint"] for one in record["trained"]["models"]] == [str(softmax), str(checkpoint)]
     assert record["trained"]["search"]["gnmt_lenpen"] == 0.6 and record["trained"]["subset"] == "test"
     for cell in record["decoding"]:
-        assert cell["ratio"]["softmax"]["median"] == 1.0 and cell["batch"] == 7 and cell["beam"] == 4
+        assert cell["ratio"]["softmax"]["median"] == 1.0 and cell["batch"] == 64 and cell["beam"] == 4
         assert set(cell["seconds"]) == {"softmax", "rela_g"} and cell["seconds"]["rela_g"]["rounds"] == 1
     assert "decoding, T=" in text(record)
 
@@ -259,11 +259,14 @@ def test_options_that_do_not_go_together(arguments, message, tmp_path, monkeypat
     assert message in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
-def test_the_command_decodes_and_the_report_shows_it(checkpoint, softmax, data, tmp_path):
+def test_the_command_decodes_and_draws(checkpoint, softmax, data, tmp_path, capsys):
+    from fairseq_rela.cli import main
+
     pytest.importorskip("matplotlib")
     options = ("--rounds", 1, "--sentences", 1, "--batches", "4", "--output", tmp_path)
-    done = run_rela("bench", "--quick", "--data", data, *options, "--checkpoints", checkpoint, softmax)
-    assert done.returncode == 0, done.stderr
+    arguments = ("bench", "--quick", "--data", data, *options, "--checkpoints", checkpoint, softmax)
+    assert main(list(map(str, arguments))) == 0
     folder = tmp_path / "cpu-quick-trained"
     assert sorted(path.name for path in folder.iterdir()) == ["benchmark.json", "decoding.png"]
-    assert "decoding, T=" in done.stdout and len(load_speeds(folder / "benchmark.json").decoding[0].lengths) == 10
+    assert "decoding, T=" in capsys.readouterr().out
+    assert len(load_speeds(folder / "benchmark.json").decoding[0].lengths) == 10

@@ -58,31 +58,25 @@ def test_a_batch_of_blanks_alone():
     assert [h["tokens"].tolist() for hs in task.inference_step(generator, [model], batch) for h in hs] == [[eos]] * 12
 
 
-def test_words_that_are_asked_for_come():
+def test_words_that_are_asked_for_are_kept():
     """By --prefix-size or --constraints; a blank row without any is blank in such a batch too."""
-    task, model, batch = batch_and_model()
-    eos, pad, word = task.target_dictionary.eos(), task.target_dictionary.pad(), 5
-    generator = task.build_generator([model], argparse.Namespace(**GENERATION))
-    prefix = torch.tensor([[word], [word], [word]])
-    assert task.inference_step(generator, [model], batch, prefix_tokens=prefix)[BLANK][0]["tokens"][0] == word
-    prefix[BLANK] = eos
-    assert task.inference_step(generator, [model], batch, prefix_tokens=prefix)[BLANK][0]["tokens"].tolist() == [eos]
-    prefix[BLANK] = pad
-    assert task.inference_step(generator, [model], batch, prefix_tokens=prefix)[BLANK][0]["tokens"].tolist() == [eos]
-
-
-def test_constraints_of_a_blank_sentence_are_kept():
     task, model, batch = batch_and_model()
     invented = task.build_generator([model], argparse.Namespace(**GENERATION)).generate([model], batch)
 
-    class Constrained:  # fairseq's search with constraints gives up on a vocabulary of four words
+    class Asked:  # fairseq's search itself gives up on prefixes and constraints with a vocabulary of four words
         def generate(self, models, sample, prefix_tokens, constraints):
             return [list(hypotheses) for hypotheses in invented]
 
-    constraint = torch.tensor([5])
-    for wanted, kept in (([[], [constraint], []], True), ([[constraint], [], []], False)):
-        found = task.inference_step(Constrained(), [model], batch, constraints=pack_constraints(wanted))
-        assert same(found[BLANK], invented[BLANK]) is kept and same(found[0], invented[0])
+    eos, pad, word = task.target_dictionary.eos(), task.target_dictionary.pad(), torch.tensor([5])
+    for options, kept in (
+        ({"prefix_tokens": torch.tensor([[5, pad], [5, pad], [5, 6]])}, True),
+        ({"prefix_tokens": torch.tensor([[5, pad], [eos, pad], [5, 6]])}, False),
+        ({"constraints": pack_constraints([[], [word], []])}, True),
+        ({"constraints": pack_constraints([[word], [], []])}, False),
+    ):
+        found = task.inference_step(Asked(), [model], batch, **options)
+        assert same(found[BLANK], invented[BLANK]) is kept
+        assert same(found[0], invented[0]) and same(found[2], invented[2])
 
 
 def test_the_score_of_a_reference_is_left_alone():

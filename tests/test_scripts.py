@@ -139,3 +139,20 @@ def test_the_speed_of_prepare_is_told_stage_by_stage():
 def test_the_speed_of_prepare_on_files_that_are_not_there(tmp_path):
     result = run(sys.executable, ROOT / "scripts" / "prepare_speed.py", "--raw", tmp_path)
     assert result.returncode == 2 and "no such file (the train set)" in result.stderr
+
+
+def test_an_activated_environment_is_not_made_by_its_own_python(tmp_path):
+    """It would be removed before it is made again."""
+    venv = tmp_path / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / ".fairseq-rela").write_text("made from other requirements")
+    own = program(venv / "bin" / "python3.11", "exit 0")
+    others = tmp_path / "others"
+    others.mkdir()
+    # the Python that should be taken; it makes nothing, which ends the script
+    program(others / "python3.11", f'[ "$1" != -m ] || {{ echo "$0" >{tmp_path}/used; exit 1; }}')
+    env = {"PATH": f"{venv}/bin:{others}:{os.environ['PATH']}", "VENV": str(venv)}
+    result = run("bash", ROOT / "scripts" / "test.sh", env=env)
+    assert result.returncode == 2 and (tmp_path / "used").read_text().strip() == f"{others}/python3.11"
+    result = run("bash", ROOT / "scripts" / "test.sh", env={**env, "PYTHON": own})
+    assert result.returncode == 2 and "PYTHON=" in result.stderr and len(result.stderr.splitlines()) == 1

@@ -97,38 +97,40 @@ def eflomal(monkeypatch):
 
 
 def test_silver_links_are_of_the_words_of_the_test_set_and_trained_on_all_pairs(data, tmp_path, eflomal):
-    record = write_silver(data, tmp_path)
+    record = write_silver(data, tmp_path / "silver.test.talp")
     texts = {s: [list(read_lines(data / "text" / f"{s}.{lang}")) for lang in ("xa", "xb")] for s in ("train", "valid")}
     test = [list(read_lines(data / "text" / f"test.{lang}")) for lang in ("xa", "xb")]
     assert record["trained_on"] == {**{s: len(both[0]) for s, both in texts.items()}, "test": len(test[0])}
     assert [len(side) for side in eflomal.calls[0]] == [sum(record["trained_on"].values())] * 2
     lengths = [(len(a.split()), len(b.split())) for a, b in zip(*test)]
-    silver = read_links(read_lines(tmp_path / "test.xa-xb.silver.align"), "silver", lengths=lengths)
+    silver = read_links(read_lines(tmp_path / "silver.test.talp"), "silver", lengths=lengths)
     assert [line.sure for line in silver] == [{(i, i) for i in range(min(pair))} for pair in lengths]
     assert record["links"]["sure"] == sum(map(min, lengths)) and record["sentences"] == len(test[0])
-    assert json.loads((tmp_path / "test.xa-xb.silver.json").read_text()) == record and record["seed"] is None
+    assert json.loads((tmp_path / "silver.test.talp.json").read_text()) == record and record["seed"] is None
 
 
 def test_other_sentences_are_aligned_with_the_data(data, tmp_path, eflomal):
     (tmp_path / "other").write_text("a b ||| c d e\n ||| f\ng ||| h\n")
-    record = write_silver(data, tmp_path / "out", sentences=tmp_path / "other")
-    lines = list(read_lines(tmp_path / "out" / "other.xa-xb.silver.align"))
+    record = write_silver(data, tmp_path / "out.silver", sentences=tmp_path / "other")
+    lines = list(read_lines(tmp_path / "out.silver"))
     # a pair with an empty side has no links, and eflomal does not see it
     assert lines == ["0-0 0p2 1-1", "", "0-0"] and record["trained_on"]["sentences"] == 3
     assert len(eflomal.calls[0][0]) == sum(record["trained_on"].values()) - 1
     (tmp_path / "other").write_text("a b\n")
     with pytest.raises(InputError, match='other, line 1: not "source ||| target"'):
-        write_silver(data, tmp_path / "out", sentences=tmp_path / "other")
+        write_silver(data, tmp_path / "out.silver", sentences=tmp_path / "other")
     with pytest.raises(InputError, match="--subset dev: choose one of train, valid, test"):
-        write_silver(data, tmp_path / "out", "dev")
+        write_silver(data, tmp_path / "out.silver", "dev")
+    with pytest.raises(InputError, match='--output .*test.talp: give the name of a file with "silver" in it'):
+        write_silver(data, tmp_path / "test.talp")
 
 
 def test_without_eflomal_the_script_says_how_to_install_it(data, tmp_path):
     (tmp_path / "eflomal.py").write_text("raise ImportError('not here')\n")
     script = ROOT / "scripts" / "silver_alignment.py"
     env = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    result = run(sys.executable, "-W", "ignore", script, data, "--output", tmp_path / "out", env=env)
-    assert result.returncode == 2 and not (tmp_path / "out").exists()
+    result = run(sys.executable, "-W", "ignore", script, data, "--output", tmp_path / "out.silver", env=env)
+    assert result.returncode == 2 and not list(tmp_path.glob("out*"))
     assert result.stderr.splitlines()[-1] == (
         "silver_alignment: error: silver alignments need eflomal (not here); run: pip install eflomal"
     )

@@ -196,6 +196,26 @@ def test_collecting(configs, tmp_path):
     assert collect(study, places)["rows"][1]["bootstrap"]["1"]["p"] == 0.123
 
 
+def test_collecting_writes_tables_page_figures_and_documents(configs, tmp_path, capsys):
+    from fairseq_rela.cli import main
+    from fairseq_rela.study import tables
+
+    configs(rows=[BASE["rows"][0], {"label": "rela_g", "attention": "rela_g", "table_1": 7}])
+    os.chdir(tmp_path)
+    study, places = spec.load_study("one"), runs.Places(Path("experiments"), Path("studies/one"))
+    for job, bleu in zip(study.jobs, (30.0, 29.0, 31.0, 30.5)):
+        record_of(study, job, places, bleu, ["a b c"])
+    readme = "<!-- study:one:short begin -->\n<!-- study:one:short end -->\n"
+    Path("README.md").write_text(readme)
+    assert main(["study", "one", "--collect"]) == 0
+    assert str(tmp_path / "README.md") in capsys.readouterr().out
+    collected = json.loads(Path("studies/one/study.json").read_text())
+    assert tables.between(Path("README.md").read_text(encoding="utf-8"), "one", "short") == tables.short(collected)
+    assert "29.75" in Path("studies/one/study.html").read_text(encoding="utf-8")
+    assert tables.full(collected) in Path("studies/one/study.md").read_text(encoding="utf-8")
+    assert Path("studies/one/figures/bleu-by-row.svg").is_file()
+
+
 def test_records_of_other_settings_are_refused(configs, tmp_path):
     study, places = spec.load_study("one"), runs.Places(tmp_path / "root", tmp_path / "out")
     job = study.jobs[0]

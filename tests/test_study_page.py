@@ -128,6 +128,17 @@ def test_a_row_that_failed_does_not_flatten_the_others_and_is_named():
     assert {row["row"] for row in one.rows} == {"softmax", "rela_g", "relu"}
 
 
+def test_rows_of_one_attention_have_one_colour_and_others_another():
+    study = quick_study({"softmax": [34.0], "rela_g": [33.0], "rela_g-cross": [33.5], "rela_i": [32.0]})
+    study["rows"][3]["attention"] = "sigmoid"  # a variant that the paper does not have
+    axis = figure(study, "bleu-by-row").draw().axes[0]
+    colours = [line.get_color() for line in axis.get_lines() if line.get_marker() == "o"]
+    names = [label.get_text() for label in axis.get_yticklabels()]
+    colour = dict(zip(names, colours))
+    assert colour["ReLA-g"] == colour["ReLA-g, cross only"]
+    assert len(set(colour.values())) == 3
+
+
 def test_a_long_interval_of_two_seeds_ends_at_the_frame():
     spreads = [plots.Spread("a", [30.0, 31.0], 30.5, (24.1, 36.9))]
     drawing = plots.draw_spreads([("t", "BLEU", spreads)], plots.choose_styles([("a", "softmax")]))

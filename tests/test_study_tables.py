@@ -163,7 +163,7 @@ def test_missing_and_diverged_runs_are_said():
     assert lines["ReLU alone"][2:4] == ["0 of 4, 2 diverged", "diverged"]
     assert lines["ReLA-i"][2:4] == ["0 of 4", "-"]
     assert lines["ReLA-g"][2:4] == ["1 of 4, 1 diverged", "33.00 (n = 1)"] and lines["ReLA-g"][5].endswith("(n = 1)")
-    assert "2 of 16 runs are done, 3 diverged. 11 are left" in markdown
+    assert "2 of 16 runs done, 3 diverged. 11 are left" in markdown
     assert "rela_g with seed 2 (the loss is not finite after 300 updates)" in markdown
     assert "Table 5:" not in markdown and tables.NO_ALIGNMENT in markdown
     assert "nan" not in markdown.lower() and "None" not in markdown

@@ -102,14 +102,14 @@ def align(pairs: Pairs) -> List[Tuple[Set[Link], Set[Link]]]:
 
 
 def write_silver(data: Path, output: Path, subset: str = "test", sentences: Optional[Path] = None) -> Dict[str, Any]:
-    """Write ``SUBSET.SOURCE-TARGET.silver.align`` and ``.silver.json`` into the folder ``output``.
+    """Write ``output``, a line for each pair of the subset, and ``output.json``, the record.
 
-    The first holds a line for each pair of the subset, in the format of ``rela analyze --gold``: positions are those
-    of the words in ``text/SUBSET.LANG`` of the data folder.
+    The format is that of ``rela analyze --gold``; positions are those of the words in ``text/SUBSET.LANG`` of the data
+    folder.
 
     Args:
         data: a data folder of ``rela prepare``; eflomal is trained on the pairs of all its splits.
-        output: folder to write.
+        output: file to write; its name has to say "silver".
         subset: the split whose pairs are written.
         sentences: a file of other pairs, ``source ||| target`` in words, which are aligned together with those of the
             folder and written in place of the subset.
@@ -123,8 +123,10 @@ def write_silver(data: Path, output: Path, subset: str = "test", sentences: Opti
     languages = settings_of(load_record(data)).languages
     if subset not in SPLITS:
         raise InputError(f"--subset {subset}: choose one of {', '.join(SPLITS)}")
-    if output.exists() and not output.is_dir():
-        raise InputError(f"--output {output}: a file; give a folder")
+    if "silver" not in output.name or output.is_dir():
+        raise InputError(
+            f'--output {output}: give the name of a file with "silver" in it, such as silver.{subset}.talp'
+        )
     names = {split: [f"text/{split}.{lang}" for lang in languages] for split in SPLITS}
     refuse_changed(data, [name for both in names.values() for name in both])
     texts = {split: list(read_parallel(*(data / name for name in both))) for split, both in names.items()}
@@ -141,29 +143,34 @@ def write_silver(data: Path, output: Path, subset: str = "test", sentences: Opti
         pairs += text
     links = align(pairs)
     silver = [combine(*links[index]) for index in chosen]
-    prefix = output / f"{name}.{languages[0]}-{languages[1]}.silver"
     record = {
-        "kind": "silver: made by eflomal, checked by nobody",
+        **_counts(silver, [links[index] for index in chosen]),
         "subset": name,
         "languages": list(languages),
+        "trained_on": {split: len(text) for split, text in texts.items()},
+        "data": {name: load_record(data)["outputs"][name] for both in names.values() for name in both},
+    }
+    with write_whole(output) as file:
+        file.writelines(as_gold_line(line) + "\n" for line in silver)
+    write_json(f"{output}.json", record)
+    return record
+
+
+def _counts(silver: Sequence[Gold], links: Sequence[Tuple[Set[Link], Set[Link]]]) -> Dict[str, Any]:
+    return {
+        "kind": "silver: made by eflomal, checked by nobody",
         "sure": "intersection of both directions",
         "possible": "grow-diag-final (Koehn et al. 2003)",
-        "trained_on": {split: len(text) for split, text in texts.items()},
         "sentences": len(silver),
         "links": {
             "sure": sum(len(line.sure) for line in silver),
             "possible": sum(len(line.possible) for line in silver),
-            "forward": sum(len(links[index][0]) for index in chosen),
-            "reverse": sum(len(links[index][1]) for index in chosen),
+            "forward": sum(len(forward) for forward, _ in links),
+            "reverse": sum(len(reverse) for _, reverse in links),
         },
         "seed": None,  # eflomal takes none
         "versions": {tool: _version(tool) for tool in ("eflomal", "fairseq-rela")},
-        "data": {name: load_record(data)["outputs"][name] for both in names.values() for name in both},
     }
-    with write_whole(f"{prefix}.align") as file:
-        file.writelines(as_gold_line(line) + "\n" for line in silver)
-    write_json(f"{prefix}.json", record)
-    return record
 
 
 def _read_sentences(path: PathLike) -> List[Tuple[str, str]]:

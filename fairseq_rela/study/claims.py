@@ -52,8 +52,9 @@ class Check(NamedTuple):
     def measured(self) -> str:
         if self.summary is None:
             return "not measured"
-        found = text.mean_interval(self.summary, self.digits, self.scale)
-        return f"{found}{' ' + self.unit if self.unit else ''}"
+        average = text.number(self.scale * self.summary.mean, self.digits)
+        bounds = text.interval(self.summary, self.digits, self.scale)
+        return " ".join(filter(None, (average, self.unit, bounds)))
 
     @property
     def side(self) -> str:
@@ -164,9 +165,9 @@ def _norm_needed(study: Dict[str, Any]) -> List[Claim]:
         verdict = AGREES if failed else DIFFERS
     lost = sum(run["state"] == "diverged" for run in failed)
     sentence = (
-        f"{len(failed)} of {len(known)} runs failed ({lost} diverged, {len(failed) - lost} ended below half of "
-        "softmax's BLEU with the same seed). Here the claim agrees where all of at least two runs failed, and does not "
-        "where none did."
+        f"{len(failed)} of {len(known)} run{'s' * (len(known) != 1)} failed: {lost} diverged, {len(failed) - lost} "
+        "ended below half of softmax's BLEU with the same seed. Here the claim agrees where all of at least two runs "
+        "failed, and does not where none did."
     )
     summary = mean(row, "bleu")
     if summary is not None:
@@ -240,16 +241,24 @@ def _null_rates(study: Dict[str, Any]) -> List[Claim]:
 
 
 def _diversity(study: Dict[str, Any]) -> List[Claim]:
-    checks = []
     softmax, row = find_row(study, 1), find_row(study, 7)
-    for tau in [tau for attention, tau in paper.TABLE_6 if attention == "rela_g"]:
+
+    def checks(tau: str) -> List[Check]:
+        found = []
         for site in SITES:
             ours, theirs = (
                 values(one, at_level(study, f"diversity.{site}.{at}")) if one else {}
                 for one, at in ((row, tau), (softmax, "1.0"))
             )
-            checks.append(Check(f"{site}, \u03c4 = {tau}", paired(ours, theirs), True, 0, digits=3, unit="nats"))
-    return [_claim("Heads of ReLA-g are more diverse than those of softmax (Table 6)", checks, "")]
+            found.append(Check(f"{site}, \u03c4 = {tau}", paired(ours, theirs), True, 0, digits=3, unit="nats"))
+        return found
+
+    first, *others = (tau for attention, tau in paper.TABLE_6 if attention == "rela_g")
+    lower = [check for tau in others for check in checks(tau)]
+    return [
+        _claim("Heads of ReLA-g are more diverse than those of softmax (Figure 5)", checks(first), ""),
+        _claim(f"They are so at \u03c4 = {text.join(others)} too (Table 6)", lower, ""),
+    ]
 
 
 def _alignment(study: Dict[str, Any]) -> List[Claim]:

@@ -204,7 +204,8 @@ def _bleu(study: Dict[str, Any]) -> Optional[Figure]:
     empty = [names[row["label"]] for row in in_order(study) if row not in (*rows, *failed)]
     if empty:
         caption += f" Without a finished run: {', '.join(empty)}."
-    styles = {names[row["label"]]: plots.choose_styles([("", row["attention"])])[""] for row in rows}
+    by_attention = plots.choose_styles([(name, name) for name in dict.fromkeys(row["attention"] for row in rows)])
+    styles = {names[row["label"]]: by_attention[row["attention"]] for row in rows}
     return Figure(
         "bleu-by-row",
         "Table 1",

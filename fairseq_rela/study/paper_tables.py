@@ -93,8 +93,8 @@ def table_1(study: Dict[str, Any]) -> Table:
         "BLEU is sacreBLEU's, mean ± standard deviation over the seeds. The difference is paired over the same seeds, "
         "with its 95 % interval by Student's t; a row of one seed has none (n = 1). The paired bootstrap is "
         "sacreBLEU's over the sentences of the test set: in how many seeds a difference has p < 0.05. "
-        f"The paper's columns are of {paper.TASK_NAMES[paper.TABLE_1_TASK]} at base size: another task, so compare "
-        "the differences and not the scores.",
+        f"The paper's columns are of {paper.TASK_NAMES[paper.TABLE_1_TASK]} at base size"
+        + ("." if study["task"] == paper.TABLE_1_TASK else ": another task, so compare differences and not scores."),
         *_signatures(study),
         *_settings(study),
         *_lost(study),

@@ -97,7 +97,7 @@ def summary(study: Dict[str, Any]) -> str:
     done, lost = sum(len(finished(row)) for row in rows), sum(len(diverged(row)) for row in rows)
     found = (
         f"{text.test_set(study)}: {len(rows)} row{'s' * (len(rows) != 1)}, {text.seeds_text(rows)} "
-        f"each; {done} of {wanted} runs are done"
+        f"each; {done} of {wanted} runs done"
     )
     found += f", {lost} diverged." if lost else "."
     left = wanted - done - lost

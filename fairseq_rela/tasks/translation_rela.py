@@ -14,7 +14,7 @@ from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithA
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from omegaconf import OmegaConf, open_dict
+from omegaconf import II, OmegaConf, open_dict
 from torch import Tensor
 
 from ..batches import TrainingBatches
@@ -90,6 +90,8 @@ class TranslationRelaConfig(TranslationConfig):
             "instead of fairseq's sum log p / L^LENPEN"
         },
     )
+    # fairseq's, as other tasks take what they need of other parts of the configuration
+    update_freq: Any = II("optimization.update_freq")
 
 
 def _require_data(cfg: TranslationRelaConfig) -> None:
@@ -222,7 +224,7 @@ class TranslationRelaTask(TranslationTask):
         epoch, before = kwargs.pop("epoch", 1), self.dataset_to_epoch_iter.get(dataset)
         iterator = super().get_batch_iterator(dataset, *args, epoch=1, **kwargs)
         if iterator is not before:
-            iterator = TrainingBatches.of(iterator, kwargs)
+            iterator = TrainingBatches.of(iterator, {**kwargs, "update_freq": getattr(self.cfg, "update_freq", None)})
             iterator.epoch = max(epoch, 1)
             dataset.set_epoch(iterator.epoch)
         return iterator

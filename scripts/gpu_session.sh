@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# What one borrowed GPU is for, in 11 minutes and in this order: every kernel against float64, the benchmark on the card,
+# and as much of a study as fits, many runs at a time. Each step has its own time limit, and what it found is in $OUT as
+# soon as it is found: session.txt, kernels.log, bench.log, benchmark.json, study.log, study.tar.gz.
+#
+#   scripts/gpu_session.sh                 DRY_RUN=1 only shows the commands
+#
+#   OUT      folder for the results (default: gpu_session)
+#   TOTAL    seconds for all of it (default: 660); 30 of them are kept for the collection of the study
+#   KERNELS, BENCH   seconds for these steps at most (default: 180, 150); the study has the rest
+#   STUDY    of configs/study/ (default: multi30k_en_de_gpu), JOBS runs at a time (default: 12)
+#   ROOT_DIR the experiments' folder (default: experiments); for Multi30k it holds multi30k_en_de/data
+#   RAW      a folder with the raw corpus, where ROOT_DIR has no data
+#   WHEELS   a folder with wheels of what a machine without internet lacks (default: .whl)
+#   DEVICE   cuda or cpu (default: cuda); cpu is to try the script: Triton's interpreter, and a benchmark in small
+#   PYTHON   default: python3; its own torch and triton are used
+set -uo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$ROOT" || exit 2
+PYTHON=${PYTHON:-python3} DEVICE=${DEVICE:-cuda} STUDY=${STUDY:-multi30k_en_de_gpu} JOBS=${JOBS:-12}
+OUT=${OUT:-gpu_session} TOTAL=${TOTAL:-660} KERNELS=${KERNELS:-180} BENCH=${BENCH:-150}
+ROOT_DIR=${ROOT_DIR:-experiments} WHEELS=${WHEELS:-.whl} RAW=${RAW:-} DRY_RUN=${DRY_RUN:-}
+RESERVED=30 # seconds for the study's collection and its archive
+begin=$SECONDS status=0
+
+fail() {
+    echo "gpu_session.sh: error: $*" >&2
+    exit 2
+}
+
+say() {
+    echo "$((SECONDS - begin)) s: $*" | tee -a "$OUT/session.txt"
+}
+
+# step NAME SECONDS LOG COMMAND...: a step that fails or runs out of time does not keep the next from running
+step() {
+    local name=$1 limit=$2 log=$3 code
+    shift 3
+    if [ -n "$DRY_RUN" ]; then
+        echo "$name ($limit s): $*"
+        return
+    fi
+    if [ "$limit" -lt 1 ]; then
+        say "$name: no time is left"
+        status=1
+        return
+    fi
+    say "$name: at most $limit s"
+    timeout --kill-after=5 "$limit" "$@" >>"$OUT/$log" 2>&1
+    code=$?
+    case $code in
+        0) say "$name: done" ;;
+        124 | 137) say "$name: stopped after $limit s; $log has what was done until then" ;;
+        *) say "$name: failed with exit code $code; see $log" ;;
+    esac
+    # a study that the time was too short for is as expected
+    [ $code -eq 0 ] || { [ "$name" = study ] && [ $code -eq 124 ]; } || status=1
+}
+
+install_wheels() {
+    ls "$WHEELS"/*.whl >/dev/null 2>&1 || return 0
+    [ -z "$DRY_RUN" ] || { echo "wheels: $WHEELS"; return 0; }
+    site=$(mktemp -d)
+    "$PYTHON" -m pip install --quiet --no-index --no-deps --no-compile --target "$site" "$WHEELS"/*.whl ||
+        fail "$WHEELS: the wheels cannot be installed; are they for this Python?"
+    export PYTHONPATH=$site:$PYTHONPATH
+}
+
+pack_study() { # the archive is replaced whole
+    [ ! -d "$studies/$STUDY" ] || { tar -czf "$OUT/.study" -C "$studies" "$STUDY" && mv "$OUT/.study" "$OUT/study.tar.gz"; }
+}
+
+for number in "$TOTAL" "$KERNELS" "$BENCH" "$JOBS"; do
+    [[ $number =~ ^[1-9][0-9]*$ ]] || fail "$number: give whole numbers of at least 1 for TOTAL, KERNELS, BENCH and JOBS"
+done
+[ "$DEVICE" = cuda ] || [ "$DEVICE" = cpu ] || fail "DEVICE=$DEVICE: give cuda or cpu"
+command -v "$PYTHON" >/dev/null || fail "PYTHON=$PYTHON: no such program"
+[ -n "$DRY_RUN" ] || mkdir -p "$OUT" || fail "OUT=$OUT: cannot be made"
+[ -n "$DRY_RUN" ] || OUT=$(cd "$OUT" && pwd)
+export PYTHONPATH=$ROOT PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
+install_wheels
+if [ -z "$DRY_RUN" ]; then
+    say "$(git rev-parse HEAD 2>/dev/null || echo 'no git'), $("$PYTHON" --version 2>&1)," \
+        "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null || echo "no GPU: $DEVICE")"
+fi
+
+check=("$PYTHON" scripts/gpu_check.py) bench=(--device cuda --quick)
+if [ "$DEVICE" = cpu ]; then
+    check=(env TRITON_INTERPRET=1 "${check[@]}" --quick)
+    bench=(--device cpu --quick --parts "flops,parameters")
+fi
+rela=("$PYTHON" -W ignore -m fairseq_rela.cli)
+work=$([ -n "$DRY_RUN" ] && echo WORK || mktemp -d)
+studies=$work/studies
+step kernels "$KERNELS" kernels.log "${check[@]}"
+step benchmark "$BENCH" bench.log "${rela[@]}" bench "${bench[@]}" --no-figures --name card --output "$work"
+[ ! -f "$work/card/benchmark.json" ] || cp "$work/card/benchmark.json" "$OUT/"
+
+study=("${rela[@]}" study "$STUDY" --root "$ROOT_DIR" --output "$studies")
+[ -z "$RAW" ] || study+=(--raw "$RAW")
+if [ -z "$DRY_RUN" ]; then
+    while sleep 20; do pack_study; done & # a machine that is taken back leaves what was packed last
+    packer=$!
+    trap 'kill $packer 2>/dev/null' EXIT
+fi
+step study $((TOTAL - RESERVED - (SECONDS - begin))) study.log "${study[@]}" --jobs "$JOBS"
+step collection "$RESERVED" study.log "${study[@]}" --collect
+if [ -z "$DRY_RUN" ]; then
+    kill $packer 2>/dev/null
+    wait $packer 2>/dev/null
+    pack_study
+    say "done; results in $OUT"
+fi
+exit $status
