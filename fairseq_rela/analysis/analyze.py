@@ -6,9 +6,11 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tupl
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from ..attention import attention_name
 from ..data.lines import PathLike, read_lines, read_parallel, sha256, write_json, write_whole
+from ..data.pairs import Words
 from ..data.prepare import RECORD, load_record, refuse_changed
 from ..errors import InputError
 from ..models.transformer_rela import attention_modules
@@ -46,6 +48,8 @@ def analyze(
     gold_sentences: Sequence[Path] = (),
     links: bool = False,
     max_tokens: int = 4096,
+    words: Optional[Sequence[Tuple[Words, Words]]] = None,
+    examples_of: Optional[Sequence[int]] = None,
 ) -> Dict[str, Any]:
     """Sparsity, null rates, head diversity, alignment error, the hallucination test, and what wakes the heads.
 
@@ -65,13 +69,18 @@ def analyze(
             against the prepared text. Files beside ``gold`` of its name and the languages' endings are found.
         links: keep the alignments of every head also where there is no gold.
         max_tokens: padded pieces in a batch.
+        words: of both sides of each pair, as the files have them that the subset was made of, see
+            :func:`fairseq_rela.data.pairs.binarised_pairs`; alignments and ``gold`` then count these words. Without,
+            they count those of the prepared text.
+        examples_of: the sentences to keep all weights of, from 0, instead of ``examples`` chosen ones.
 
     Returns:
         ``format``, ``label``, ``checkpoint``, ``sha256``, ``data`` (checksums), ``subset``, ``sentences``,
         ``parameters``, ``attention``, ``attention_sites``, ``languages``, ``gold`` (file and checksum, or None);
         ``sites``: sparsity, null rates and diversity by layer; ``shuffled``: null rates where each source has the
-        target of another (Figure 6, dashed); ``alignment``: AER by layer and head (Table 5), or None; ``wake``; and
-        what :func:`write` puts in files of their own: ``examples``, and ``links`` or None. All rates are shares, from
+        target of another (Figure 6, dashed), None for a single sentence; ``alignment``: AER by layer and head
+        (Table 5), or None; ``wake``; and what :func:`write` puts in files of their own: ``examples``, and ``links`` or
+        None. All rates are shares, from
         0 to 1; layers count from 0.
 
     Raises:
@@ -82,25 +91,27 @@ def analyze(
     model, task = load_model(checkpoint, data)
     sentences = read_sentences(task, data, subset)
     lengths = [(_words(s.source), _words(s.target)) for s in sentences]
+    given = lengths if words is None else [(source.count, target.count) for source, target in words]
     languages = [task.cfg.source_lang, task.cfg.target_lang]
     expected = None
     if gold is not None:
-        _refuse_other_words(gold, gold_sentences, languages, lengths)
-        expected = read_links(read_lines(gold), str(gold), gold_base, gold_reversed, lengths)
+        _refuse_other_words(gold, gold_sentences, languages, given)
+        expected = read_links(read_lines(gold), str(gold), gold_base, gold_reversed, given)
     target_tags = _read_tags(tags, [target for _, target in lengths])
     encoder_tags = _read_tags(source_tags, [source for source, _ in lengths])
 
     sparsity, diversity, waker = _Sparsity(), _Diversity(taus), _Waker(sentences, target_tags, encoder_tags)
-    pictures = _Examples(sentences, examples)
-    aligner = _Aligner(sentences) if gold is not None or links else None
+    pictures = _Examples(sentences, examples, examples_of)
+    aligner = _Aligner(sentences, words) if gold is not None or links else None
     parts = [part for part in (sparsity, diversity, waker, pictures, aligner) if part is not None]
     for batch in capture(model, task, subset, max_tokens):
         _refuse_diverged(batch, checkpoint)
         for part in parts:
             part.add(batch)
-    shuffled = _Sparsity()
-    for batch in capture(model, task, subset, max_tokens, shuffle_seed=seed):
-        shuffled.add(batch)
+    shuffled = _Sparsity() if len(sentences) > 1 else None
+    if shuffled is not None:
+        for batch in capture(model, task, subset, max_tokens, shuffle_seed=seed):
+            shuffled.add(batch)
 
     attention, sites = _attention_of(model)
     label = attention if len(sites) == len(SITES) else f"{attention} ({','.join(sites)})"
@@ -118,12 +129,31 @@ def analyze(
         "languages": languages,
         "gold": {"file": gold.name, "sha256": sha256(gold)} if gold is not None else None,
         "sites": _sites(sparsity, diversity),
-        "shuffled": {"seed": seed, "sites": shuffled.null_rates()},
+        "shuffled": None if shuffled is None else {"seed": seed, "sites": shuffled.null_rates()},
         "alignment": None if expected is None else aligner.error_rates(gold, expected),
         "wake": waker.result(sparsity),
         "examples": {"format": FORMAT, "label": label, "sentences": pictures.result()},
         "links": None if aligner is None else aligner.lines(),
     }
+
+
+def align_subset(
+    checkpoint: Path,
+    data: Path,
+    subset: str,
+    words: Optional[Sequence[Tuple[Words, Words]]] = None,
+    max_tokens: int = 4096,
+) -> "_Aligner":
+    """Return the alignments of every head and layer, normal and shifted: one pass, and nothing else is measured.
+
+    Args, errors: as :func:`analyze`.
+    """
+    model, task = load_model(checkpoint, data)
+    aligner = _Aligner(read_sentences(task, data, subset), words)
+    for batch in capture(model, task, subset, max_tokens):
+        _refuse_diverged(batch, checkpoint)
+        aligner.add(batch)
+    return aligner
 
 
 def summarise(checkpoint: Path, data: Path, subset: str) -> Dict[str, Any]:
@@ -362,8 +392,9 @@ def _sites(sparsity: _Sparsity, diversity: _Diversity) -> Dict[str, Any]:
 class _Aligner:
     """Word alignments by cross-attention: of each head of each layer, and last of their mean, the layer attention."""
 
-    def __init__(self, sentences: Sequence[Sentence]) -> None:
+    def __init__(self, sentences: Sequence[Sentence], words: Optional[Sequence[Tuple[Words, Words]]] = None) -> None:
         self.sentences = sentences
+        self.words = words
         self.positions: Dict[str, Dict[int, Tensor]] = {kind: {} for kind in ROWS}  # (layers, heads + 1, words)
 
     def add(self, batch: Batch) -> None:
@@ -373,8 +404,13 @@ class _Aligner:
             source, target = self.sentences[index]
             cells = weights[:, row, :, : len(target), : len(source)]  # (L, H + 1, T, S)
             words = word_ids(source[:-1]), word_ids(target[:-1])
+            length = _words(target)
+            if self.words is not None:
+                words = tuple([line.of_tokens[i] for i in ids] for line, ids in zip(self.words[index], words))
+                length = self.words[index][1].count
             for kind, rows in ROWS.items():
-                self.positions[kind][index] = strongest_sources(merge_subwords(rows(cells), *words))
+                positions = strongest_sources(merge_subwords(rows(cells), *words))
+                self.positions[kind][index] = pad(positions, (0, length - positions.size(-1)), value=-1)
 
     def lines(self) -> Dict[str, List[str]]:
         """Names to alignments in Pharaoh format, a line a sentence."""
@@ -504,9 +540,13 @@ class _Waker:
 class _Examples:
     """All weights of a few sentences that a heat map can show, the same ones for every model on the same data."""
 
-    def __init__(self, sentences: Sequence[Sentence], number: int) -> None:
+    def __init__(self, sentences: Sequence[Sentence], number: int, chosen: Optional[Sequence[int]] = None) -> None:
         self.sentences = sentences
-        self.weights: Dict[int, Dict[str, List[Any]]] = {i: {} for i in choose_examples(sentences, number)}
+        for index in chosen or ():
+            if not 0 <= index < len(sentences):
+                raise InputError(f"--examples-of {index}: there are sentences 0 to {len(sentences) - 1}")
+        numbers = choose_examples(sentences, number) if chosen is None else chosen
+        self.weights: Dict[int, Dict[str, List[Any]]] = {i: {} for i in numbers}
 
     def add(self, batch: Batch) -> None:
         for row, index in enumerate(batch.ids):
@@ -552,9 +592,12 @@ def describe(analysis: Dict[str, Any]) -> str:
     lines = [f"{analysis['label']}: {analysis['sentences']:,} sentences of {analysis['subset']}"]
     for site, entry in analysis["sites"].items():
         diversity = ", ".join(f"{value:.2f} at {tau}" for tau, value in entry["diversity"].items())
+        shuffled = ""
+        if analysis["shuffled"] is not None:
+            shuffled = f", {analysis['shuffled']['sites'][site]['null_rate']:.1%} with shuffled targets"
         lines.append(
-            f"{site:8} exact zeros {entry['sparsity']:6.1%}   null queries {entry['null_rate']:6.1%}, "
-            f"{analysis['shuffled']['sites'][site]['null_rate']:.1%} with shuffled targets   head diversity {diversity}"
+            f"{site:8} exact zeros {entry['sparsity']:6.1%}   null queries {entry['null_rate']:6.1%}"
+            f"{shuffled}   head diversity {diversity}"
         )
     for kind in ("normal", "shifted") if analysis["alignment"] else ():
         rates = analysis["alignment"][kind]

@@ -273,8 +273,10 @@ def _layers(folder: Path, files: Dict[str, Any]) -> Dict[str, List[Layer]]:
 def _analysed_layers(analysis: Dict[str, Any]) -> Dict[str, List[Layer]]:
     sites: Dict[str, List[Layer]] = {}
     for site in (site for site in SITES if site in analysis["sites"]):
-        shuffled = analysis["shuffled"]["sites"][site]["layers"]
         layers = analysis["sites"][site]["layers"]
+        shuffled = [None] * len(layers)  # of a single sentence
+        if analysis["shuffled"] is not None:
+            shuffled = analysis["shuffled"]["sites"][site]["layers"]
         if len(shuffled) != len(layers):
             raise ValueError(f"{len(shuffled)} layers with shuffled targets, {len(layers)} without")
         sites[site] = [
@@ -284,7 +286,7 @@ def _analysed_layers(analysis: Dict[str, Any]) -> Dict[str, List[Layer]]:
                 null_rate=_rate(layer["null_rate"]),
                 null_rate_by_head=[_rate(rate) for rate in layer["null_rate_by_head"]],
                 null_rate_variance=_number(layer["null_rate_variance"]),
-                shuffled=(_rate(other["null_rate"]), _number(other["null_rate_variance"])),
+                shuffled=None if other is None else (_rate(other["null_rate"]), _number(other["null_rate_variance"])),
                 diversity={str(tau): _number(value) for tau, value in layer["diversity"].items()},
             )
             for layer, other in zip(layers, shuffled)
@@ -308,7 +310,7 @@ def _examples(folder: Path, files: Dict[str, Any]) -> List[Example]:
     if "examples" not in files:
         return []
     with _readable(folder / "examples.json", _MADE_BY["examples"]):
-        return [_example(sentence) for sentence in files["examples"]["sentences"]]
+        return [read_example(sentence) for sentence in files["examples"]["sentences"]]
 
 
 def _writable(piece: Any) -> str:
@@ -316,7 +318,8 @@ def _writable(piece: Any) -> str:
     return str(piece).encode("utf-8", "replace").decode()
 
 
-def _example(sentence: Dict[str, Any]) -> Example:
+def read_example(sentence: Dict[str, Any]) -> Example:
+    """Return a sentence of ``examples.json``; raise ValueError where its weights do not fit its pieces."""
     example = Example(
         int(sentence["id"]),
         list(map(_writable, sentence["source"])),
