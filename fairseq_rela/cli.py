@@ -591,6 +591,15 @@ def _add_reproduce(verbs) -> None:
     parser.add_argument("attention", nargs="?", default="rela_g", help="a variant of Table 1")
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(_STAGES)}; all where none is given")
     parser.add_argument("--raw", type=Path, help="a folder with the raw corpus, instead of fetching it")
+    parser.add_argument(
+        "--gold-alignment",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="for analyze: a folder with sentences and gold word links of the languages, such as test.de-en and "
+        "deen.talp; or its files, each by an option of its own",
+    )
     _root_option(parser)
     _source_options(parser)
     _text_options(parser)
@@ -610,6 +619,7 @@ def _reproduce(options: argparse.Namespace) -> None:
         choose=tuple(options.choose),
         offline=options.offline,
         moses=options.moses,
+        gold_alignment=tuple(options.gold_alignment),
     )
     if options.attention in _STAGES and options.attention != "attention":
         raise InputError(f"give the attention before the stages: {options.task} rela_g {options.attention} ...")

@@ -9,14 +9,16 @@ import torch
 from torch import Tensor
 
 from .. import checkpoints
-from ..data.lines import read_parallel, sha256
+from ..data.lines import read_lines, read_parallel, sha256
 from ..data.pairs import SUBSET, Pairs, binarised_pairs
 from ..data.prepare import RECORD, load_record, settings_of
 from ..errors import InputError
 from ..evaluation import refuse_other_dictionaries
+from .aer import read_links
 from .alignment import as_pharaoh
 from .analyze import ROWS, align_subset, analyze
 from .choice import agreement, association
+from .goldset import GoldSet
 
 FORMAT = 1
 JUDGED = 2000  # sentence pairs, the first ones, by which the head is chosen
@@ -138,6 +140,37 @@ def analyze_text(
     analysis["subset"] = source.name
     analysis["text"] = pairs.record
     return analysis
+
+
+def gold_record(files: Sequence[Path], links: Path) -> Dict[str, Any]:
+    """Return what an analysis says of its gold set, to know it again."""
+    return {"file": links.name, "sha256": sha256(links), "files": {path.name: sha256(path) for path in files}}
+
+
+def measure_gold_set(checkpoint: Path, data: Path, gold_set: GoldSet, max_tokens: int = 4096) -> Dict[str, Any]:
+    """Measure the alignment error of a model on a gold set whose text is not that of the data folder.
+
+    The text goes through the steps of the data folder, its tokeniser too, so that the model gets the tokens it knows;
+    the links are of the words of the gold set.
+
+    Returns:
+        ``alignment``, ``links`` and ``gold`` as :func:`fairseq_rela.analysis.analyze.analyze` gives them, and
+        ``gold_text``: how many words the model does not know.
+
+    Raises:
+        InputError: links that are not of these sentences.
+    """
+    with _pairs_of(checkpoint, data, gold_set.source, gold_set.target, False) as pairs:
+        lengths = [(source.count, target.count) for source, target in pairs.words]
+        name = str(gold_set.links)
+        expected = read_links(read_lines(gold_set.links), name, gold_set.base, gold_set.swapped, lengths)
+        aligner = align_subset(checkpoint, pairs.folder, SUBSET, pairs.words, max_tokens)
+    return {
+        "gold": gold_record(gold_set.files, gold_set.links),
+        "alignment": aligner.error_rates(gold_set.links, expected),
+        "links": aligner.lines(),
+        "gold_text": pairs.record,
+    }
 
 
 @contextmanager

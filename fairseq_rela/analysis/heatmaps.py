@@ -89,7 +89,10 @@ def _refuse_missing(head: Head, analysis: Dict[str, Any]) -> None:
 
 
 def write(files: Dict[str, bytes], folder: Path) -> None:
-    """Write the files of :func:`draw` into ``folder``, which is made."""
+    """Write the files of :func:`draw` into ``folder``, and remove those of an earlier analysis."""
+    for stale in folder.glob("sentence*.layer*.*"):
+        if stale.name not in files:
+            stale.unlink()
     for name, content in files.items():
         with write_whole(folder / name, "wb") as file:
             file.write(content)

@@ -148,9 +148,10 @@ def number_tokens(line: str, tokens: Sequence[str]) -> List[int]:
     words = line.split()
     if list(tokens) == words:
         return list(range(len(words)))
-    plain = [_plain(token) for token in tokens]
+    text = "".join(words)
+    plain = list(tokens) if _ENTITY.search(text) else [_plain(token) for token in tokens]
     owner = [number for number, word in enumerate(words) for _ in word]
-    places = _places("".join(words), "".join(plain))
+    places = _places(text, "".join(plain))
     numbers, start = [], 0
     for token in plain:
         span = places[start : start + len(token)]
