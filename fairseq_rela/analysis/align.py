@@ -75,12 +75,7 @@ def align(
     Raises:
         InputError: text or models that do not fit, or an unknown head.
     """
-    if head is not None and not _HEAD.fullmatch(head):
-        raise InputError(f"--head {head}: give a name such as normal.layer1.head3 or shifted.layer0.mean, from 0")
-    if head is not None and reverse is not None:
-        raise InputError("--head names the head, and --reverse chooses one; give only one of them")
-    if reverse_data is not None and reverse is None:
-        raise InputError("--reverse-data is the data folder of --reverse; give both")
+    _refuse_bad_options(reverse, reverse_data, head)
     data = _data_of(checkpoint, data, "--data")
     languages = settings_of(load_record(data)).languages
     if reverse is not None:
@@ -105,6 +100,15 @@ def align(
     links = [[(s, t) for t, s in enumerate(positions[chosen].tolist()) if s >= 0] for positions in forward]
     record.update(head=names[chosen], **why, pairs=len(links), links=sum(map(len, links)), text=text)
     return Alignment([as_pharaoh(line) for line in links], record)
+
+
+def _refuse_bad_options(reverse: Optional[Path], reverse_data: Optional[Path], head: Optional[str]) -> None:
+    if head is not None and not _HEAD.fullmatch(head):
+        raise InputError(f"--head {head}: give a name such as normal.layer1.head3 or shifted.layer0.mean, from 0")
+    if head is not None and reverse is not None:
+        raise InputError("--head names the head, and --reverse chooses one; give only one of them")
+    if reverse_data is not None and reverse is None:
+        raise InputError("--reverse-data is the data folder of --reverse; give both")
 
 
 def describe(record: Dict[str, Any]) -> str:
