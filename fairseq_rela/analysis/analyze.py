@@ -80,8 +80,7 @@ def analyze(
         ``sites``: sparsity, null rates and diversity by layer; ``shuffled``: null rates where each source has the
         target of another (Figure 6, dashed), None for a single sentence; ``alignment``: AER by layer and head
         (Table 5), or None; ``wake``; and what :func:`write` puts in files of their own: ``examples``, and ``links`` or
-        None. All rates are shares, from
-        0 to 1; layers count from 0.
+        None. All rates are shares, from 0 to 1; layers count from 0.
 
     Raises:
         InputError: a file that cannot be used, or that is not of this subset.
