@@ -64,6 +64,7 @@ def test_the_source_package_builds_the_same_wheel(built, tmp_path):
     assert all(first.read(name) == second.read(name) for name in packaged)
 
 
+@pytest.mark.slow
 def test_an_environment_of_its_own_runs_the_command_and_fairseq_takes_its_user_dir(built, tmp_path):
     """The wheel in a new environment, which sees the libraries of this one and not the checkout."""
     venv, (wheel,) = tmp_path / "venv", built.glob("*.whl")
@@ -80,11 +81,14 @@ def test_an_environment_of_its_own_runs_the_command_and_fairseq_takes_its_user_d
     (site / "libraries.pth").write_text("\n".join(paths) + "\n")
     user_dir = run(venv / "bin" / "rela", "user-dir", env=env, cwd=tmp_path)
     assert user_dir.stdout == f"{site / 'fairseq_rela'}\n", user_dir.stderr
-    code = "from fairseq_cli.train import cli_main; cli_main()"
-    command = (
-        f'"{venv}/bin/python" -W ignore -c "{code}" DATA --user-dir "$(rela user-dir)" --arch transformer_rela --help'
+    code = (
+        "from fairseq import options; a = options.parse_args_and_arch(options.get_training_parser());"
+        "import fairseq_rela; print(a.attention_sites, fairseq_rela.__file__)"
     )
+    options = "DATA --task translation_rela --arch transformer_rela --attention-sites cross"
+    command = f'"{venv}/bin/python" -W ignore -c "{code}" {options} --user-dir "$(rela user-dir)"'
     result = run("bash", "-c", command, env=env, cwd=tmp_path)
-    assert result.returncode == 0 and "--attention-sites" in result.stdout, result.stderr[-2000:]
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert result.stdout.splitlines()[-1] == f"cross {site / 'fairseq_rela' / '__init__.py'}"
     listed = run(venv / "bin" / "rela", "download", "wmt16_ro_en", "--list", env=env, cwd=tmp_path)
     assert listed.returncode == 0 and "europarl" in listed.stdout.lower()
