@@ -4,8 +4,9 @@ import argparse
 import os
 import sys
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Any, ContextManager, List, Optional, Sequence, Tuple
+from typing import Any, ContextManager, Dict, List, Optional, Sequence, Tuple
 
 from .errors import InputError
 
@@ -70,7 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
     for add in (
         *(_add_reproduce, _add_download, _add_synthetic, _add_prepare),
         *(_add_train, _add_average, _add_translate, _add_score, _add_attention, _add_analyze, _add_rank, _add_aer),
-        *(_add_report, _add_bench, _add_study, _add_user_dir),
+        *(_add_align, _add_report, _add_bench, _add_study, _add_user_dir),
     ):
         add(verbs)
     return parser
@@ -361,6 +362,17 @@ def _add_analyze(verbs) -> None:
     parser.add_argument("--tags", type=Path, help="a tag for each target word, such as its part of speech")
     parser.add_argument("--source-tags", type=Path, help="the same for source words")
     parser.add_argument("--examples", type=int, default=6, help="sentences of which to keep all weights")
+    parser.add_argument(
+        "--examples-of", type=_numbers, metavar="N,N", help="these sentences instead, counted from 0, such as 3,17"
+    )
+    parser.add_argument(
+        "--heat-map",
+        action="append",
+        default=[],
+        metavar="HEAD",
+        help="draw this head of the sentences of --examples-of, such as cross.layer1.head3 or encoder.layer0.mean, "
+        "counted from 0; may be repeated",
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the shuffled targets")
     parser.add_argument(
         "--level",
@@ -373,22 +385,40 @@ def _add_analyze(verbs) -> None:
         default="raw",
         help="mean over heads that is aligned: of the weights as they are, or of heads whose rows sum to 1",
     )
+    _text_pair_options(parser, required=False)
+
+
+def _text_pair_options(parser: argparse.ArgumentParser, required: bool) -> None:
+    instead = "" if required else " instead of a subset; words are those that its spaces separate"
+    parser.add_argument("--source", type=Path, required=required, help="source text, raw or tokenised" + instead)
+    parser.add_argument("--target", type=Path, required=required, help="its translation, line by line")
+    parser.add_argument(
+        "--tokenised", action="store_true", help="the text is tokenised as that of the data: apply BPE alone"
+    )
 
 
 def _analyze(options: argparse.Namespace) -> None:
     from .commands import load_plugin
 
     load_plugin()
+    from .analysis import heatmaps
+    from .analysis.align import analyze_text
     from .analysis.analyze import analyze, describe, write
+    from .analysis.heatmaps import parse_head
+    from .data.pairs import describe_words
 
     if options.output.exists() and not options.output.is_dir():
         raise InputError(f"--output {options.output}: a file; give a folder")
+    heads = list(map(parse_head, options.heat_map))
+    if heads and options.examples_of is None:
+        raise InputError("--heat-map needs --examples-of N,N, the numbers of the sentences to draw")
+    text = _text_pair(options)
     # a folder that is there may be that of a run, which others may be training
     with _holding(options.output / "analysis.json" if options.output.is_dir() else options.output):
-        analysis = analyze(
+        run = partial(analyze_text, **text) if text else partial(analyze, subset=options.subset)
+        analysis = run(
             options.checkpoint,
             options.data,
-            options.subset,
             gold=options.gold,
             gold_base=options.gold_base,
             gold_reversed=options.gold_swapped,
@@ -398,9 +428,77 @@ def _analyze(options: argparse.Namespace) -> None:
             examples=options.examples,
             level=options.level,
             layer_attention=options.layer_attention,
+            examples_of=options.examples_of,
         )
+        maps = heatmaps.draw(analysis, heads)
         write(analysis, options.output)
+        heatmaps.write(maps, options.output / "heatmaps")
+    if text:
+        print(describe_words(analysis["text"]))
     print(describe(analysis))
+    for name in sorted(maps):
+        print(options.output / "heatmaps" / name)
+
+
+def _text_pair(options: argparse.Namespace) -> Dict[str, Any]:
+    """Return the options of a text that is analysed instead of a subset, none where there is none."""
+    if (options.source is None) != (options.target is None):
+        raise InputError("--source and --target are the two sides of a text; give both")
+    if options.source is None:
+        if options.tokenised:
+            raise InputError("--tokenised is of the text of --source and --target; give them, or leave it out")
+        return {}
+    if options.subset != "test":
+        raise InputError("--source and --target take the place of --subset; leave it out")
+    return {"source": options.source, "target": options.target, "tokenised": options.tokenised}
+
+
+def _add_align(verbs) -> None:
+    parser = _verb(verbs, "align", _align, "word links of two text files by the best head of a model")
+    parser.add_argument("checkpoint", type=Path, help="a model of this plugin or of fairseq's transformer")
+    parser.add_argument("--data", type=Path, help="its data folder (default: the one that the checkpoint names)")
+    _text_pair_options(parser, required=True)
+    parser.add_argument("--output", type=Path, help="file of links i-j to write, and OUTPUT.json (default: print them)")
+    parser.add_argument("--reverse", type=Path, metavar="CHECKPOINT", help="a model from target to source")
+    parser.add_argument("--reverse-data", type=Path, help="its data folder (default: the one that it names)")
+    parser.add_argument("--head", help="take this head, such as normal.layer1.head3 or shifted.layer0.mean, from 0")
+
+
+def _align(options: argparse.Namespace) -> None:
+    from .commands import load_plugin
+
+    load_plugin()
+    from .analysis.align import align, describe, warn
+    from .data.lines import refuse_overwriting, write_json, write_whole
+    from .data.pairs import describe_words
+
+    output = options.output
+    if output is not None:
+        record = output.with_name(f"{output.name}.json")
+        inputs = (options.checkpoint, options.source, options.target, options.reverse)
+        refuse_overwriting(filter(None, inputs), [output, record])
+    with _holding(output):
+        alignment = align(
+            options.checkpoint,
+            options.source,
+            options.target,
+            options.data,
+            tokenised=options.tokenised,
+            reverse=options.reverse,
+            reverse_data=options.reverse_data,
+            head=options.head,
+        )
+        if output is not None:
+            with write_whole(output) as file:
+                file.writelines(line + "\n" for line in alignment.lines)
+            write_json(record, alignment.record)
+    if output is None:
+        for line in alignment.lines:
+            print(line)
+    print(describe_words(alignment.record["text"]), file=sys.stderr)
+    print(describe(alignment.record), file=sys.stderr)
+    for warning in warn(alignment.record):
+        print(f"warning: {warning}", file=sys.stderr)
 
 
 def _add_aer(verbs) -> None:
@@ -568,6 +666,15 @@ def _add_reproduce(verbs) -> None:
     parser.add_argument("attention", nargs="?", default="rela_g", help="a variant of Table 1")
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(_STAGES)}; all where none is given")
     parser.add_argument("--raw", type=Path, help="a folder with the raw corpus, instead of fetching it")
+    parser.add_argument(
+        "--gold-alignment",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="for analyze: a folder with sentences and gold word links of the languages, such as test.de-en and "
+        "deen.talp; or its files, each by an option of its own",
+    )
     _root_option(parser)
     _source_options(parser)
     _text_options(parser)
@@ -587,6 +694,7 @@ def _reproduce(options: argparse.Namespace) -> None:
         choose=tuple(options.choose),
         offline=options.offline,
         moses=options.moses,
+        gold_alignment=tuple(options.gold_alignment),
     )
     if options.attention in _STAGES and options.attention != "attention":
         raise InputError(f"give the attention before the stages: {options.task} rela_g {options.attention} ...")
@@ -702,6 +810,13 @@ def _holding(output: Optional[Path]) -> ContextManager[None]:
     from .data.folders import only_process
 
     return only_process(output, "written")
+
+
+def _numbers(text: str) -> List[int]:
+    numbers = [part.strip() for part in text.split(",")]
+    if not all(number.isascii() and number.isdecimal() for number in numbers):
+        raise argparse.ArgumentTypeError(f"{text}: give numbers from 0 with commas between, such as 3,17")
+    return list(dict.fromkeys(map(int, numbers)))
 
 
 def _positive(text: str) -> int:

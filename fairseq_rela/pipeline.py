@@ -4,17 +4,20 @@ import json
 import re
 import shutil
 import sys
+import tempfile
 import time
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import checkpoints, config
+from .analysis.goldset import GoldSet, open_gold_set
 from .commands import USER_DIR, load_plugin, refuse_misread, run_fairseq
 from .data import corpora, synthetic
 from .data.folders import only_process
 from .data.lines import read_json, read_lines, read_record, sha256, write_json
+from .data.pairs import describe_words
 from .data.prepare import describe, load_record, prepare, refuse_changed, settings_of
 from .data.sources import fetch_all, fetch_recorded, why_not_of
 from .errors import InputError
@@ -44,6 +47,8 @@ class Experiment(NamedTuple):
         offline: a folder with files that were fetched elsewhere; nothing is fetched.
         moses: a checkout of Moses, whose scripts then normalise and tokenise.
         gold: a word alignment of the test set for the stage analyze, in the place of the task's own.
+        gold_alignment: a gold set for the analysis whose text is not the test set's, see
+            :func:`fairseq_rela.analysis.goldset.open_gold_set`.
     """
 
     task: str
@@ -56,6 +61,7 @@ class Experiment(NamedTuple):
     offline: Optional[Path] = None
     moses: Optional[Path] = None
     gold: Optional[Path] = None
+    gold_alignment: Tuple[Path, ...] = ()
 
     @property
     def spec(self) -> config.Task:
@@ -86,6 +92,8 @@ def reproduce(experiment: Experiment, stages: Sequence[str] = STAGES) -> None:
         if stage not in STAGES:
             raise InputError(f"no stage {stage!r}; there are {', '.join(STAGES)}")
     _refuse_reserved(experiment.overrides)
+    with _gold_set(experiment):  # refuses files that are missing, which are read hours later
+        pass
     if "train" in stages:  # which comes hours later
         config.checksums(experiment.task, [f"attention={experiment.attention}", *experiment.overrides])
     for option, folder in (("--offline", experiment.offline), ("--raw", experiment.raw), ("--moses", experiment.moses)):
@@ -533,21 +541,42 @@ def _gold_of(experiment: Experiment) -> Optional[Path]:
 def _analyze(experiment: Experiment) -> None:
     load_plugin()
     from .analysis import analyze as analyses
+    from .analysis.align import gold_record, measure_gold_set
 
     checkpoint, output = experiment.run / "average.pt", experiment.run / "analysis.json"
-    gold = _gold_of(experiment)
-    made_of = {
-        "sha256": _checksum_of_stage(checkpoint, "average"),
-        "data": analyses.data_checksums(experiment.data, "test"),
-        "gold": {"file": gold.name, "sha256": _checksum_of_stage(gold, "prepare")} if gold else None,
-    }
-    done = read_record(output) if output.is_file() and (experiment.run / "examples.json").is_file() else {}
-    if {key: done.get(key) for key in made_of} == made_of and "words" in done:
-        print(f"{output}: already analysed")
-        return
-    analysis = analyses.analyze(checkpoint, experiment.data, "test", gold=gold)
+    with _gold_set(experiment) as gold_set:
+        gold = _gold_of(experiment) if gold_set is None else None
+        made_of: Dict[str, Any] = {
+            "sha256": _checksum_of_stage(checkpoint, "average"),
+            "data": analyses.data_checksums(experiment.data, "test"),
+            "gold": {"file": gold.name, "sha256": _checksum_of_stage(gold, "prepare")} if gold else None,
+        }
+        if gold_set is not None:
+            made_of["gold"] = gold_record(gold_set.files, gold_set.links)
+        done = read_record(output) if output.is_file() and (experiment.run / "examples.json").is_file() else {}
+        if gold_set is None and gold is None and "files" in (done.get("gold") or {}):
+            del made_of["gold"]  # of a gold set that was given before
+        if {key: done.get(key) for key in made_of} == made_of and "words" in done:
+            print(f"{output}: already analysed")
+            return
+        measured = {} if gold_set is None else measure_gold_set(checkpoint, experiment.data, gold_set)
+        analysis = {**analyses.analyze(checkpoint, experiment.data, "test", gold=gold), **measured}
+    if measured:
+        alignment = measured["alignment"]
+        print(f"alignment error on {alignment['sentences']:,} pairs of the gold set {alignment['gold']}")
+        print(describe_words(measured["gold_text"]))
     analyses.write(analysis, experiment.run)
     print(analyses.describe(analysis))
+
+
+@contextmanager
+def _gold_set(experiment: Experiment) -> Iterator[Optional[GoldSet]]:
+    """Open the gold set that is given, while its files are needed."""
+    if not experiment.gold_alignment:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="rela-gold-") as work:
+        yield open_gold_set(experiment.gold_alignment, experiment.spec.settings.languages, Path(work))
 
 
 def describe_attention(summary: Dict[str, Any]) -> str:

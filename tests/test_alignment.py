@@ -83,6 +83,13 @@ def test_words_of_several_pieces():
         merge_subwords(weights, [0, 1], [0, 0, 1])
 
 
+def test_words_without_pieces_get_no_weight():
+    """Words 0 and 2 of the source and 1 of the target have no piece."""
+    merged = merge_subwords(torch.tensor([[0.25, 0.75], [0.5, 0.5]]), [1, 3], [0, 2])
+    assert merged.tolist() == [[0, 0.25, 0, 0.75], [0, 0, 0, 0], [0, 0.5, 0, 0.5]]
+    assert strongest_links(merged) == [(3, 0), (1, 2)]
+
+
 @given(st.lists(st.booleans(), min_size=1, max_size=8), st.lists(st.booleans(), min_size=1, max_size=8))
 def test_merging_against_loops(source_goes_on, target_goes_on):
     source = word_ids(["a@@" if more else "a" for more in source_goes_on])

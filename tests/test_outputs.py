@@ -109,7 +109,15 @@ def test_what_is_not_text_is_refused_in_every_file_of_text(what, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", ["\u2581\u2582\u2583 bars", "## a heading", "x ##AT##-##AT## y", "@@ -1,3 +1,4 @@", "\u0120urnata tajba"]
+    "line",
+    [
+        "see H-0\tabove",
+        "\u2581\u2582\u2583 bars",
+        "## a heading",
+        "x ##AT##-##AT## y",
+        "@@ -1,3 +1,4 @@",
+        "\u0120urnata tajba",
+    ],
 )
 def test_text_with_such_characters_stays_text(line, tmp_path):
     refuse_not_text(write(tmp_path / "input", [line]))

@@ -48,7 +48,8 @@ def merge_subwords(weights: Tensor, source_words: Sequence[int], target_words: S
 
     Args:
         weights: (..., T, S), of pieces.
-        source_words, target_words: as :func:`word_ids`.
+        source_words, target_words: as :func:`word_ids`; words without pieces may be left out between others, and
+            get no weight.
 
     Returns:
         (..., target words, source words): summed over the pieces of a source word, averaged over those of a target
@@ -62,7 +63,7 @@ def merge_subwords(weights: Tensor, source_words: Sequence[int], target_words: S
         return weights.new_zeros(*heads, len(set(target_words)), len(set(source_words)))
     summed = weights.new_zeros(*heads, len(target), int(source[-1]) + 1).index_add_(-1, source, weights)
     merged = weights.new_zeros(*heads, int(target[-1]) + 1, summed.size(-1)).index_add_(-2, target, summed)
-    return merged / torch.bincount(target).to(weights).unsqueeze(-1)
+    return merged / torch.bincount(target).clamp(min=1).to(weights).unsqueeze(-1)
 
 
 def normal_rows(weights: Tensor) -> Tensor:

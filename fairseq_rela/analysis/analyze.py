@@ -6,9 +6,11 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tupl
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from ..attention import attention_name
 from ..data.lines import PathLike, read_lines, read_parallel, sha256, write_json, write_whole
+from ..data.pairs import Words
 from ..data.prepare import RECORD, load_record, refuse_changed
 from ..errors import InputError
 from ..models.transformer_rela import attention_modules
@@ -52,6 +54,8 @@ def analyze(
     max_tokens: int = 4096,
     level: Optional[str] = None,
     layer_attention: str = "raw",
+    words: Optional[Sequence[Tuple[Words, Words]]] = None,
+    examples_of: Optional[Sequence[int]] = None,
 ) -> Dict[str, Any]:
     """Sparsity, null rates, head diversity, alignment error, the hallucination test, and what wakes the heads.
 
@@ -74,16 +78,20 @@ def analyze(
         level: ``pieces`` or ``words``, of ``sites`` and ``shuffled``; None for both levels, words then in ``words``.
         layer_attention: which mean over heads is aligned as the layer attention: ``raw`` of the weights as they are,
             ``normalised`` of heads whose rows are divided by their sums.
+        words: of both sides of each pair, as the files have them that the subset was made of, see
+            :func:`fairseq_rela.data.pairs.binarised_pairs`; alignments and ``gold`` then count these words. Without,
+            they count those of the prepared text.
+        examples_of: the sentences to keep all weights of, from 0, instead of ``examples`` chosen ones.
 
     Returns:
         ``format``, ``label``, ``checkpoint``, ``sha256``, ``data`` (checksums), ``subset``, ``sentences``,
         ``parameters``, ``attention``, ``attention_sites``, ``languages``, ``gold`` (file and checksum, or None);
         ``level`` of ``sites``: sparsity, null rates and diversity by layer, and of ``shuffled``: null rates where
-        each source has the target of another (Figure 6, dashed); ``variance``: ``sample``, that of the null rates of
-        heads; ``words``: ``sites`` and ``shuffled`` at the level of words, only where ``level`` is None;
-        ``layer_attention``; ``alignment``: AER by layer and head (Table 5), or None; ``wake``; and what :func:`write`
-        puts in files of their own: ``examples``, and ``links`` or None. All rates are shares, from 0 to 1; layers
-        count from 0.
+        each source has the target of another (Figure 6, dashed), None for a single sentence; ``variance``:
+        ``sample``, that of the null rates of heads; ``words``: ``sites`` and ``shuffled`` at the level of words, only
+        where ``level`` is None; ``layer_attention``; ``alignment``: AER by layer and head (Table 5), or None;
+        ``wake``; and what :func:`write` puts in files of their own: ``examples``, and ``links`` or None. All rates
+        are shares, from 0 to 1; layers count from 0.
 
     Raises:
         InputError: a file that cannot be used, or that is not of this subset.
@@ -94,25 +102,28 @@ def analyze(
     model, task = load_model(checkpoint, data)
     sentences = read_sentences(task, data, subset)
     lengths = [(_words(s.source), _words(s.target)) for s in sentences]
+    given = lengths if words is None else [(source.total, target.total) for source, target in words]
     languages = [task.cfg.source_lang, task.cfg.target_lang]
     expected = None
     if gold is not None:
-        _refuse_other_words(gold, gold_sentences, languages, lengths)
-        expected = read_links(read_lines(gold), str(gold), gold_base, gold_reversed, lengths)
+        _refuse_other_words(gold, gold_sentences, languages, given)
+        expected = read_links(read_lines(gold), str(gold), gold_base, gold_reversed, given)
     target_tags = _read_tags(tags, [target for _, target in lengths])
     encoder_tags = _read_tags(source_tags, [source for source, _ in lengths])
 
-    waker, pictures = _Waker(sentences, target_tags, encoder_tags), _Examples(sentences, examples)
-    aligner = _Aligner(sentences, layer_attention) if gold is not None or links else None
-    levels = _make_levels(level, sentences, derangement(len(sentences), seed), taus, subset)
+    waker, pictures = _Waker(sentences, target_tags, encoder_tags), _Examples(sentences, examples, examples_of)
+    aligner = _Aligner(sentences, words, layer_attention) if gold is not None or links else None
+    order = derangement(len(sentences), seed) if len(sentences) > 1 else None
+    levels = _make_levels(level, sentences, order, taus, subset)
     parts: List[Any] = [part for part in (*levels.values(), waker, pictures, aligner) if part is not None]
     for batch in capture(model, task, subset, max_tokens):
         _refuse_diverged(batch, checkpoint)
         for part in parts:
             part.add(batch)
-    for batch in capture(model, task, subset, max_tokens, shuffle_seed=seed):
-        for one in levels.values():
-            one.add_shuffled(batch)
+    if order is not None:
+        for batch in capture(model, task, subset, max_tokens, shuffle_seed=seed):
+            for one in levels.values():
+                one.add_shuffled(batch)
 
     first, *others = levels
     attention, sites = _attention_of(model)
@@ -132,14 +143,33 @@ def analyze(
         "gold": {"file": gold.name, "sha256": sha256(gold)} if gold is not None else None,
         "level": first,
         "variance": "sample",
-        **levels[first].result(seed),
-        **{name: levels[name].result(seed) for name in others},
+        **levels[first].result(None if order is None else seed),
+        **{name: levels[name].result(None if order is None else seed) for name in others},
         "layer_attention": layer_attention,
         "alignment": None if expected is None else aligner.error_rates(gold, expected),
         "wake": waker.result(levels[first].sparsity),
         "examples": {"format": FORMAT, "label": label, "sentences": pictures.result()},
         "links": None if aligner is None else aligner.lines(),
     }
+
+
+def align_subset(
+    checkpoint: Path,
+    data: Path,
+    subset: str,
+    words: Optional[Sequence[Tuple[Words, Words]]] = None,
+    max_tokens: int = 4096,
+) -> "_Aligner":
+    """Return the alignments of every head and layer, normal and shifted: one pass, and nothing else is measured.
+
+    Args, errors: as :func:`analyze`.
+    """
+    model, task = load_model(checkpoint, data)
+    aligner = _Aligner(read_sentences(task, data, subset), words)
+    for batch in capture(model, task, subset, max_tokens):
+        _refuse_diverged(batch, checkpoint)
+        aligner.add(batch)
+    return aligner
 
 
 def summarise(checkpoint: Path, data: Path, subset: str) -> Dict[str, Any]:
@@ -401,10 +431,11 @@ class _Level:
     def add_shuffled(self, batch: Batch) -> None:
         self.shuffled.add(batch)
 
-    def result(self, seed: int) -> Dict[str, Any]:
+    def result(self, seed: Optional[int]) -> Dict[str, Any]:
+        """Return the means; ``seed`` is that of the shuffled targets, None where nothing was shuffled."""
         return {
             "sites": _sites(self.sparsity, self.diversity),
-            "shuffled": {"seed": seed, "sites": self.shuffled.null_rates()},
+            "shuffled": None if seed is None else {"seed": seed, "sites": self.shuffled.null_rates()},
         }
 
 
@@ -423,15 +454,20 @@ class _Words(_Level):
 
 
 def _make_levels(
-    level: Optional[str], sentences: Sequence[Sentence], order: Sequence[int], taus: Sequence[float], subset: str
+    level: Optional[str],
+    sentences: Sequence[Sentence],
+    order: Optional[Sequence[int]],
+    taus: Sequence[float],
+    subset: str,
 ) -> Dict[str, _Level]:
-    """What measures each level, pieces first; ``order`` is that of the shuffled targets."""
+    """Return what measures each level, pieces first; ``order`` is that of the shuffled targets, None for no shuffle."""
     levels: Dict[str, _Level] = {}
     if level != "words":
         levels["pieces"] = _Level(taus)
     if level != "pieces":
-        shuffled = [Sentence(pair.source, sentences[other].target) for pair, other in zip(sentences, order)]
-        for pairs, what in ((sentences, ""), (shuffled, ", once targets are shuffled")):
+        shuffled = [Sentence(pair.source, sentences[other].target) for pair, other in zip(sentences, order or ())]
+        checked = [(sentences, "")] + ([(shuffled, ", once targets are shuffled")] if order is not None else [])
+        for pairs, what in checked:
             if not any(_words(pair.source) and _words(pair.target) for pair in pairs):
                 raise InputError(f"{subset}: no sentence has words on both sides{what}; give --level pieces")
         levels["words"] = _Words(taus, sentences, shuffled)
@@ -466,8 +502,14 @@ class _Aligner:
         layer_attention: ``raw`` or ``normalised``: what becomes of the heads before their mean is taken.
     """
 
-    def __init__(self, sentences: Sequence[Sentence], layer_attention: str = "raw") -> None:
+    def __init__(
+        self,
+        sentences: Sequence[Sentence],
+        words: Optional[Sequence[Tuple[Words, Words]]] = None,
+        layer_attention: str = "raw",
+    ) -> None:
         self.sentences = sentences
+        self.words = words
         self.prepare = {"raw": lambda weights: weights, "normalised": sum_to_one}[layer_attention]
         self.positions: Dict[str, Dict[int, Tensor]] = {kind: {} for kind in ROWS}  # (layers, heads + 1, words)
 
@@ -478,9 +520,14 @@ class _Aligner:
         for row, index in enumerate(batch.ids):
             source, target = self.sentences[index]
             cells = weights[:, row, :, : len(target), : len(source)]  # (L, H + 1, T, S)
-            words = word_ids(source[:-1]), word_ids(target[:-1])
+            words: Tuple[List[int], ...] = (word_ids(source[:-1]), word_ids(target[:-1]))
+            length = _words(target)
+            if self.words is not None:
+                words = tuple([line.of_tokens[i] for i in ids] for line, ids in zip(self.words[index], words))
+                length = self.words[index][1].total
             for kind, rows in ROWS.items():
-                self.positions[kind][index] = strongest_sources(merge_subwords(rows(cells), *words))
+                positions = strongest_sources(merge_subwords(rows(cells), *words))
+                self.positions[kind][index] = pad(positions, (0, length - positions.size(-1)), value=-1)
 
     def lines(self) -> Dict[str, List[str]]:
         """Names to alignments in Pharaoh format, a line a sentence."""
@@ -610,9 +657,13 @@ class _Waker:
 class _Examples:
     """All weights of a few sentences that a heat map can show, the same ones for every model on the same data."""
 
-    def __init__(self, sentences: Sequence[Sentence], number: int) -> None:
+    def __init__(self, sentences: Sequence[Sentence], number: int, chosen: Optional[Sequence[int]] = None) -> None:
         self.sentences = sentences
-        self.weights: Dict[int, Dict[str, List[Any]]] = {i: {} for i in choose_examples(sentences, number)}
+        for index in chosen or ():
+            if not 0 <= index < len(sentences):
+                raise InputError(f"--examples-of {index}: there are sentences 0 to {len(sentences) - 1}")
+        numbers = choose_examples(sentences, number) if chosen is None else chosen
+        self.weights: Dict[int, Dict[str, List[Any]]] = {i: {} for i in numbers}
 
     def add(self, batch: Batch) -> None:
         for row, index in enumerate(batch.ids):
@@ -670,10 +721,11 @@ def describe(analysis: Dict[str, Any]) -> str:
 
 
 def _describe_site(level: str, site: str, measured: Dict[str, Any]) -> str:
-    entry, shuffled = measured["sites"][site], measured["shuffled"]["sites"][site]
+    entry, shuffled = measured["sites"][site], measured["shuffled"]
     diversity = ", ".join(f"{value:.2f} at {tau}" for tau, value in entry["diversity"].items())
+    with_shuffled = "" if shuffled is None else f"{shuffled['sites'][site]['null_rate']:.1%} with shuffled targets, "
     return (
         f"{level:6} {site:8} exact zeros {entry['sparsity']:6.1%}   null queries {entry['null_rate']:6.1%}, "
-        f"{shuffled['null_rate']:.1%} with shuffled targets, {entry['layer_null_rate']:.1%} in the mean of heads   "
+        f"{with_shuffled}{entry['layer_null_rate']:.1%} in the mean of heads   "
         f"head diversity {diversity}"
     )

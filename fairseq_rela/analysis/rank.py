@@ -33,9 +33,7 @@ from ..data.lines import (
 )
 from ..data.outputs import refuse_not_text
 from ..data.prepare import (
-    TRUECASE_MODEL,
     Settings,
-    has_case,
     load_record,
     load_segmenter,
     load_truecaser,
@@ -43,6 +41,7 @@ from ..data.prepare import (
     refuse_changed,
     refuse_other_side,
     settings_of,
+    text_files,
 )
 from ..data.text import repair_tokens
 from ..data.workers import Map, blocks, worker_pool
@@ -267,16 +266,6 @@ def load_scorer(checkpoint: Path, data: Path, device: Optional[str] = None, max_
     refuse_changed(data, text_files(data))
     model, task = load_model(checkpoint, data)
     return PairScorer(model, task, data, where, max_tokens)
-
-
-def text_files(data: Path) -> List[str]:
-    """Names of the files of a data folder that decide how text becomes ids."""
-    settings: Settings = settings_of(load_record(data))
-    names = ["bpecodes"]
-    for lang in settings.languages:
-        names += [f"vocab.{lang}", f"dict.{lang}.txt"]
-        names += [f"{TRUECASE_MODEL}.{lang}"] if has_case(settings, lang) else []
-    return names
 
 
 def _find_device(name: Optional[str]) -> torch.device:

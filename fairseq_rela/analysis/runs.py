@@ -326,8 +326,10 @@ def _analysed_layers(measured: Dict[str, Any], sample: bool) -> Dict[str, List[L
     """
     sites: Dict[str, List[Layer]] = {}
     for site in (site for site in SITES if site in measured["sites"]):
-        shuffled = measured["shuffled"]["sites"][site]["layers"]
         layers = measured["sites"][site]["layers"]
+        shuffled = [None] * len(layers)  # of a single sentence
+        if measured["shuffled"] is not None:
+            shuffled = measured["shuffled"]["sites"][site]["layers"]
         if len(shuffled) != len(layers):
             raise ValueError(f"{len(shuffled)} layers with shuffled targets, {len(layers)} without")
         sites[site] = [
@@ -337,13 +339,17 @@ def _analysed_layers(measured: Dict[str, Any], sample: bool) -> Dict[str, List[L
                 null_rate=_rate(layer["null_rate"]),
                 null_rate_by_head=[_rate(rate) for rate in layer["null_rate_by_head"]],
                 null_rate_variance=_variance(layer, len(layer["null_rate_by_head"]), sample),
-                shuffled=(_rate(other["null_rate"]), _variance(other, len(layer["null_rate_by_head"]), sample)),
+                shuffled=None if other is None else _shuffled(other, len(layer["null_rate_by_head"]), sample),
                 diversity={str(tau): _number(value) for tau, value in layer["diversity"].items()},
                 layer_null_rate=_rate(layer["layer_null_rate"]) if "layer_null_rate" in layer else None,
             )
             for layer, other in zip(layers, shuffled)
         ]
     return sites
+
+
+def _shuffled(layer: Dict[str, Any], heads: int, sample: bool) -> Tuple[float, Optional[float]]:
+    return _rate(layer["null_rate"]), _variance(layer, heads, sample)
 
 
 def _variance(layer: Dict[str, Any], heads: int, sample: bool) -> Optional[float]:
@@ -370,7 +376,7 @@ def _examples(folder: Path, files: Dict[str, Any]) -> List[Example]:
     if "examples" not in files:
         return []
     with _readable(folder / "examples.json", _MADE_BY["examples"]):
-        return [_example(sentence) for sentence in files["examples"]["sentences"]]
+        return [read_example(sentence) for sentence in files["examples"]["sentences"]]
 
 
 def _writable(piece: Any) -> str:
@@ -378,7 +384,8 @@ def _writable(piece: Any) -> str:
     return str(piece).encode("utf-8", "replace").decode()
 
 
-def _example(sentence: Dict[str, Any]) -> Example:
+def read_example(sentence: Dict[str, Any]) -> Example:
+    """Return a sentence of ``examples.json``; raise ValueError where its weights do not fit its pieces."""
     example = Example(
         int(sentence["id"]),
         list(map(_writable, sentence["source"])),

@@ -8,7 +8,7 @@ from ..errors import InputError
 from .lines import PathLike, read_lines
 
 # fairseq-generate prints these by length: source, target, hypothesis, detokenised hypothesis, scores, alignment, steps
-_NUMBERED = re.compile(r"([STHDPAEI])-([0-9]{1,9})(?:_[0-9]+)?\t")
+_NUMBERED = re.compile(r"^([STHDPAEI])-([0-9]{1,9})(?:_[0-9]+)?\t")
 _COLUMNS = {"H": "H-NUMBER, score, hypothesis", "D": "D-NUMBER, score, hypothesis", "A": "A-NUMBER, links"}
 # of pieces most lines have these; of text, one in many thousands
 _SHARE = 10

@@ -302,6 +302,16 @@ def settings_of(record: Dict[str, Any]) -> Settings:
     return Settings(**record["settings"])
 
 
+def text_files(data: Path) -> List[str]:
+    """Return the names of the files of a data folder that decide how text becomes ids."""
+    settings = settings_of(load_record(data))
+    names = ["bpecodes"]
+    for lang in settings.languages:
+        names += [f"vocab.{lang}", f"dict.{lang}.txt"]
+        names += [f"{TRUECASE_MODEL}.{lang}"] if has_case(settings, lang) else []
+    return names
+
+
 def segment_text(lines: Iterable[str], data: Path) -> Iterator[str]:
     """Raw source lines to the pieces that the model of a data folder was trained on."""
     settings = settings_of(load_record(data))

@@ -1,0 +1,238 @@
+"""Word links and gold-standard figures of any two text files, by a trained model and its data folder."""
+
+import re
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor
+
+from .. import checkpoints
+from ..data.lines import read_lines, read_parallel, sha256
+from ..data.pairs import SUBSET, Pairs, binarised_pairs
+from ..data.prepare import RECORD, load_record, settings_of
+from ..errors import InputError
+from ..evaluation import refuse_other_dictionaries
+from .aer import read_links
+from .alignment import as_pharaoh
+from .analyze import ROWS, align_subset, analyze
+from .choice import agreement, association
+from .goldset import GoldSet
+
+FORMAT = 1
+JUDGED = 2000  # sentence pairs, the first ones, by which the head is chosen
+_FEW = 20  # pairs, of which chance may decide
+_HEAD = re.compile(r"(normal|shifted)\.layer[0-9]{1,4}\.(head[0-9]{1,4}|mean)")
+_RULES = {
+    "given": "named by --head",
+    "agreement": "agrees best with the head {other} of the reverse model (F1 of their links)",
+    "association": "links the words that go together best (mean Dice coefficient over the target words)",
+}
+
+
+class Alignment(NamedTuple):
+    """
+    Attributes:
+        lines: links of each sentence pair in Pharaoh format, from 0, source first.
+        record: how they were made, for JSON: ``head`` and the ``rule`` that chose it, with its ``value``; the words
+            of the text; and the models.
+    """
+
+    lines: List[str]
+    record: Dict[str, Any]
+
+
+def align(
+    checkpoint: Path,
+    source: Path,
+    target: Path,
+    data: Optional[Path] = None,
+    *,
+    tokenised: bool = False,
+    reverse: Optional[Path] = None,
+    reverse_data: Optional[Path] = None,
+    head: Optional[str] = None,
+    max_tokens: int = 4096,
+) -> Alignment:
+    """Link each target word to the source word that one head of the cross-attention attends to most.
+
+    Links count the words that white space separates in the two files. The head, which may be the mean of the heads of
+    a layer, is chosen without a gold alignment: where there is a model of the reverse direction, it is the one whose
+    links agree best with those of any of its heads; else the one that links the words that occur together most, see
+    :func:`fairseq_rela.analysis.choice.association`. The first :data:`JUDGED` pairs decide.
+
+    Args:
+        checkpoint: a model.
+        source, target: text files, a line a sentence.
+        data: the data folder of the model; without, the one that the checkpoint names.
+        tokenised: see :func:`fairseq_rela.data.pairs.binarised_pairs`.
+        reverse: a model from target to source.
+        reverse_data: its data folder.
+        head: a head to take instead, such as ``normal.layer1.head3`` or ``shifted.layer0.mean``.
+        max_tokens: padded pieces in a batch.
+
+    Raises:
+        InputError: text or models that do not fit, or an unknown head.
+    """
+    _refuse_bad_options(reverse, reverse_data, head)
+    data = _data_of(checkpoint, data, "--data")
+    languages = settings_of(load_record(data)).languages
+    if reverse is not None:
+        reverse_data = _data_of(reverse, reverse_data, "--reverse-data")
+        other = settings_of(load_record(reverse_data)).languages
+        if other != languages[::-1]:
+            raise InputError(
+                f"{reverse_data} is of {'-'.join(other)}; a reverse model translates {'-'.join(languages[::-1])}"
+            )
+    names, forward, text = _positions(checkpoint, data, source, target, tokenised, max_tokens)
+    record: Dict[str, Any] = {"format": FORMAT, "checkpoint": str(checkpoint), "sha256": sha256(checkpoint)}
+    if head is not None:
+        if head not in names:
+            raise InputError(f"--head {head}: there is no such head; there are {', '.join(names)}")
+        chosen, why = names.index(head), {"rule": "given"}
+    elif reverse is not None:
+        others, backward, _ = _positions(reverse, reverse_data, target, source, tokenised, max_tokens)
+        chosen, why = _by_agreement(names, forward[:JUDGED], others, backward[:JUDGED])
+        record["reverse"] = {"checkpoint": str(reverse), "sha256": sha256(reverse)}
+    else:
+        chosen, why = _by_association(names, forward[:JUDGED], source, target)
+    links = [[(s, t) for t, s in enumerate(positions[chosen].tolist()) if s >= 0] for positions in forward]
+    record.update(head=names[chosen], **why, pairs=len(links), links=sum(map(len, links)), text=text)
+    return Alignment([as_pharaoh(line) for line in links], record)
+
+
+def _refuse_bad_options(reverse: Optional[Path], reverse_data: Optional[Path], head: Optional[str]) -> None:
+    if head is not None and not _HEAD.fullmatch(head):
+        raise InputError(f"--head {head}: give a name such as normal.layer1.head3 or shifted.layer0.mean, from 0")
+    if head is not None and reverse is not None:
+        raise InputError("--head names the head, and --reverse chooses one; give only one of them")
+    if reverse_data is not None and reverse is None:
+        raise InputError("--reverse-data is the data folder of --reverse; give both")
+
+
+def describe(record: Dict[str, Any]) -> str:
+    """Say which head was taken and why, in one line."""
+    rule = _RULES[record["rule"]].format(other=record.get("reverse_head"))
+    value = f": {record['value']:.3f}" if "value" in record else ""
+    return f"{record['links']:,} links of {record['pairs']:,} pairs by {record['head']}, which {rule}{value}"
+
+
+def warn(record: Dict[str, Any]) -> List[str]:
+    """Return what makes the choice of the head doubtful, a line each."""
+    if record["rule"] != "given" and record["pairs"] < _FEW:
+        return [f"{record['pairs']} pairs say little about which head aligns best; give more, or name it by --head"]
+    return []
+
+
+def analyze_text(
+    checkpoint: Path, data: Path, source: Path, target: Path, tokenised: bool = False, **options: Any
+) -> Dict[str, Any]:
+    """Analyse a model on two text files instead of a prepared subset.
+
+    Args:
+        checkpoint, data: a model and its data folder.
+        source, target, tokenised: see :func:`fairseq_rela.data.pairs.binarised_pairs`.
+        options: of :func:`fairseq_rela.analysis.analyze.analyze`; a gold alignment counts the words of the files.
+
+    Returns:
+        the analysis, whose ``subset`` is the name of the source file, with ``text``: files, checksums, and how many
+        words the model does not know.
+    """
+    with _pairs_of(checkpoint, data, source, target, tokenised) as pairs:
+        analysis = analyze(checkpoint, pairs.folder, SUBSET, words=pairs.words, **options)
+    analysis["subset"] = source.name
+    analysis["text"] = pairs.record
+    return analysis
+
+
+def gold_record(files: Sequence[Path], links: Path) -> Dict[str, Any]:
+    """Return what an analysis says of its gold set, to know it again."""
+    return {"file": links.name, "sha256": sha256(links), "files": {path.name: sha256(path) for path in files}}
+
+
+def measure_gold_set(checkpoint: Path, data: Path, gold_set: GoldSet, max_tokens: int = 4096) -> Dict[str, Any]:
+    """Measure the alignment error of a model on a gold set whose text is not that of the data folder.
+
+    The text goes through the steps of the data folder, its tokeniser too, so that the model gets the tokens it knows;
+    the links are of the words of the gold set.
+
+    Returns:
+        ``alignment``, ``links`` and ``gold`` as :func:`fairseq_rela.analysis.analyze.analyze` gives them, and
+        ``gold_text``: how many words the model does not know.
+
+    Raises:
+        InputError: links that are not of these sentences.
+    """
+    with _pairs_of(checkpoint, data, gold_set.source, gold_set.target, False) as pairs:
+        lengths = [(source.total, target.total) for source, target in pairs.words]
+        name = str(gold_set.links)
+        expected = read_links(read_lines(gold_set.links), name, gold_set.base, gold_set.swapped, lengths)
+        aligner = align_subset(checkpoint, pairs.folder, SUBSET, pairs.words, max_tokens)
+    return {
+        "gold": gold_record(gold_set.files, gold_set.links),
+        "alignment": aligner.error_rates(gold_set.links, expected),
+        "links": aligner.lines(),
+        "gold_text": pairs.record,
+    }
+
+
+@contextmanager
+def _pairs_of(checkpoint: Path, data: Path, source: Path, target: Path, tokenised: bool) -> Iterator[Pairs]:
+    state = checkpoints.load(checkpoint)
+    refuse_other_dictionaries(checkpoint, data, state)
+    with binarised_pairs(source, target, data, tokenised) as pairs:
+        yield pairs
+
+
+def _data_of(checkpoint: Path, data: Optional[Path], option: str) -> Path:
+    """Return the data folder of a model.
+
+    Raises:
+        InputError: none is given, and the one that the checkpoint names is not here.
+    """
+    if data is not None:
+        return data
+    state = checkpoints.load(checkpoint)
+    try:
+        folder = Path(str(state["cfg"]["task"]["data"]))
+    except (KeyError, TypeError):
+        folder = Path("unknown")
+    if not (folder / RECORD).is_file():
+        raise InputError(f"{checkpoint}: its data folder ({folder}) is not here; give {option} FOLDER")
+    return folder
+
+
+def _positions(
+    checkpoint: Path, data: Path, source: Path, target: Path, tokenised: bool, max_tokens: int
+) -> Tuple[List[str], List[Tensor], Dict[str, Any]]:
+    """Return the names of all heads, the source words (heads, target words) of each pair, and the text's record."""
+    with _pairs_of(checkpoint, data, source, target, tokenised) as pairs:
+        aligner = align_subset(checkpoint, pairs.folder, SUBSET, pairs.words, max_tokens)
+    by_kind = [aligner.positions[kind] for kind in ROWS]
+    layers, heads, _ = by_kind[0][0].shape
+    names = [
+        f"{kind}.layer{layer}." + (f"head{head}" if head < heads - 1 else "mean")
+        for kind in ROWS
+        for layer in range(layers)
+        for head in range(heads)
+    ]
+    sentences = [torch.cat([kind[i].flatten(0, 1) for kind in by_kind]) for i in range(len(by_kind[0]))]
+    return names, sentences, pairs.record
+
+
+def _by_agreement(
+    names: Sequence[str], forward: Sequence[Tensor], others: Sequence[str], backward: Sequence[Tensor]
+) -> Tuple[int, Dict[str, Any]]:
+    shares = agreement(forward, backward)
+    chosen, other = divmod(int(shares.argmax()), len(others))
+    return chosen, {"rule": "agreement", "value": float(shares[chosen, other]), "reverse_head": others[other]}
+
+
+def _by_association(
+    names: Sequence[str], forward: Sequence[Tensor], source: Path, target: Path
+) -> Tuple[int, Dict[str, Any]]:
+    lines = [pair for _, pair in zip(forward, read_parallel(source, target))]
+    means = association(forward, [(left.lower().split(), right.lower().split()) for left, right in lines])
+    chosen = int(means.argmax())
+    return chosen, {"rule": "association", "value": float(means[chosen])}

@@ -1,0 +1,98 @@
+"""Heat maps of the heads that the user names, one file for each sentence and head."""
+
+import re
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+import numpy
+
+from ..data.lines import write_whole
+from ..errors import InputError
+from ..variants import SITES
+from . import plots
+from .runs import read_example
+
+_NAME = re.compile(r"(encoder|decoder|cross)\.layer([0-9]{1,4})\.(?:head([0-9]{1,4})|mean)")
+_AXES = {
+    "cross": ("source (key)", "target (query)"),
+    "encoder": ("attended piece (key)", "piece (query)"),
+    "decoder": ("attended piece (key)", "piece (query)"),
+}
+KINDS = ("png", "svg")
+
+
+class Head(NamedTuple):
+    """A head, or where ``head`` is None the mean over the heads, of a layer; both count from 0."""
+
+    site: str
+    layer: int
+    head: Optional[int]
+
+    def __str__(self) -> str:
+        return f"{self.site}.layer{self.layer}." + ("mean" if self.head is None else f"head{self.head}")
+
+
+def parse_head(name: str) -> Head:
+    """Return the head of a name such as ``cross.layer1.head3`` or ``encoder.layer0.mean``.
+
+    Raises:
+        InputError: another form.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise InputError(
+            f"--heat-map {name}: give SITE.layerL.headH or SITE.layerL.mean, from 0; sites are {', '.join(SITES)}"
+        )
+    return Head(match.group(1), int(match.group(2)), None if match.group(3) is None else int(match.group(3)))
+
+
+def draw(analysis: Dict[str, Any], heads: Sequence[Head]) -> Dict[str, bytes]:
+    """Draw the heads for each sentence that the analysis keeps the weights of.
+
+    Args:
+        analysis: of :func:`fairseq_rela.analysis.analyze.analyze`.
+
+    Returns:
+        names to files, such as ``sentence3.cross.layer1.head0.png``.
+
+    Raises:
+        InputError: no such layer or head.
+    """
+    for head in heads:
+        _refuse_missing(head, analysis)
+    files: Dict[str, bytes] = {}
+    for sentence in analysis["examples"]["sentences"]:
+        example = read_example(sentence)
+        for head in heads:
+            layer = example.weights[head.site][head.layer]
+            weights: numpy.ndarray = layer.mean(axis=0) if head.head is None else layer[head.head]
+            queries, keys = example.sides(head.site)
+            title = f"{analysis['label']}, sentence {example.number}: {head}"
+            one = plots.HeatMap(title, weights, queries, keys, head.site == "decoder")
+            figure = plots.draw_heat_maps([one], *_AXES[head.site])
+            for kind in KINDS:
+                files[f"sentence{example.number}.{head}.{kind}"] = plots.render(figure, kind)
+    return files
+
+
+def _refuse_missing(head: Head, analysis: Dict[str, Any]) -> None:
+    """
+    Raises:
+        InputError: the model has no such layer or head.
+    """
+    layers: List[Dict[str, Any]] = analysis["sites"][head.site]["layers"]
+    if head.layer >= len(layers):
+        raise InputError(f"--heat-map {head}: {head.site} has the layers 0 to {len(layers) - 1}")
+    heads = layers[head.layer]["heads"]
+    if head.head is not None and head.head >= heads:
+        raise InputError(f"--heat-map {head}: the layer has the heads 0 to {heads - 1}")
+
+
+def write(files: Dict[str, bytes], folder: Path) -> None:
+    """Write the files of :func:`draw` into ``folder``, and remove those of an earlier analysis."""
+    for stale in folder.glob("sentence*.layer*.*"):
+        if stale.name not in files:
+            stale.unlink()
+    for name, content in files.items():
+        with write_whole(folder / name, "wb") as file:
+            file.write(content)

@@ -1,0 +1,222 @@
+"""Sentence pairs of any two text files as binary data for a model; every token keeps the number of its word."""
+
+import io
+import re
+import tempfile
+from contextlib import contextmanager, redirect_stdout
+from difflib import SequenceMatcher
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
+
+from ..errors import InputError
+from .binarise import binarise
+from .lines import read_lines, read_parallel, sha256, write_whole
+from .prepare import (
+    MAX_POSITIONS,
+    Settings,
+    load_record,
+    load_segmenter,
+    load_truecaser,
+    make_preprocessor,
+    refuse_changed,
+    refuse_other_side,
+    settings_of,
+    text_files,
+)
+from .text import repair_tokens
+
+SUBSET = "test"  # under which the folder holds the pairs
+_ENTITY = re.compile(r"&(amp|apos|quot|lt|gt|#124|#91|#93);")
+_CHARACTERS = dict(zip(("amp", "apos", "quot", "lt", "gt", "#124", "#91", "#93"), "&'\"<>|[]"))
+_SHOWN = 5  # unknown words that a message names
+
+
+class Words(NamedTuple):
+    """The words of one line, which are what white space separates in the file.
+
+    Attributes:
+        total: how many words the line has.
+        of_tokens: for each token made of the line, the number of its word, from 0, in order. A word can have several
+            tokens, or none.
+    """
+
+    total: int
+    of_tokens: List[int]
+
+
+class Side(NamedTuple):
+    """One of the two files.
+
+    Attributes:
+        words: of every line.
+        total: words of the whole file.
+        unknown: words with a piece that the dictionary of the model lacks.
+        lost: words that have no tokens, such as control characters.
+        examples: some of the unknown words.
+    """
+
+    words: List[Words]
+    total: int
+    unknown: int
+    lost: int
+    examples: List[str]
+
+
+class Pairs(NamedTuple):
+    """
+    Attributes:
+        folder: has the shape of a data folder of ``rela prepare``, without the record; the pairs are its subset
+            :data:`SUBSET`.
+        words: of both sides of every pair.
+        record: files, checksums and counts, for JSON.
+        languages: source and target.
+    """
+
+    folder: Path
+    words: List[Tuple[Words, Words]]
+    record: Dict[str, Any]
+    languages: Tuple[str, str]
+
+
+@contextmanager
+def binarised_pairs(source: Path, target: Path, data: Path, tokenised: bool = False) -> Iterator[Pairs]:
+    """Make binary data of two text files in a temporary folder, by the steps and files of a data folder.
+
+    Args:
+        source, target: text of the two languages of ``data``, plain or ``.gz``, a line a sentence. A line may be
+            empty.
+        data: a data folder of ``rela prepare``.
+        tokenised: the text is tokenised (and truecased, where the data are) as that of the data folder, so only BPE
+            is applied.
+
+    Raises:
+        InputError: files that are missing or of unequal length, sides that are swapped, no line at all, a line longer
+            than the models can take, or raw Chinese, whose words have no numbers.
+    """
+    settings = settings_of(load_record(data))
+    refuse_changed(data, text_files(data))
+    refuse_other_side(source, settings.source_lang, settings.target_lang)
+    refuse_other_side(target, settings.target_lang, settings.source_lang)
+    tokenised = tokenised or settings.tokeniser == "none"
+    if "zh" in settings.languages and not tokenised:
+        raise InputError("raw Chinese has no spaces between words; give tokenised text, and --tokenised")
+    _refuse_unequal(source, target)
+    with tempfile.TemporaryDirectory(prefix="rela-pairs-") as name:
+        folder = Path(name)
+        sides = [
+            _segment(path, lang, data, settings, tokenised, folder / "bpe" / f"{SUBSET}.{lang}")
+            for path, lang in zip((source, target), settings.languages)
+        ]
+        with redirect_stdout(io.StringIO()):
+            binarise(folder, *settings.languages, {SUBSET: folder / "bpe" / SUBSET}, workers=1, dictionaries=data)
+        record = {
+            "tokenised": tokenised,
+            **{
+                name: {
+                    "file": path.name,
+                    "sha256": sha256(path),
+                    **{key: getattr(side, key) for key in ("total", "unknown", "lost", "examples")},
+                }
+                for name, path, side in zip(("source", "target"), (source, target), sides)
+            },
+        }
+        yield Pairs(folder, list(zip(*(side.words for side in sides))), record, settings.languages)
+
+
+def describe_words(record: Dict[str, Any]) -> str:
+    """Say, in a line for each side, how many words the model does not know."""
+    lines = []
+    for name in ("source", "target"):
+        side = record[name]
+        examples = f", such as {' '.join(side['examples'])}" if side["examples"] else ""
+        lost = f"; {side['lost']:,} without any token" if side["lost"] else ""
+        share = side["unknown"] / max(side["total"], 1)
+        lines.append(
+            f"{name} {side['file']}: {side['total']:,} words, {side['unknown']:,} ({share:.1%}) with pieces unknown to "
+            f"the model{examples}{lost}"
+        )
+    return "\n".join(lines)
+
+
+def number_tokens(line: str, tokens: Sequence[str]) -> List[int]:
+    """Return, for each token, the number of the word of ``line`` that it was made of.
+
+    Tokenisation splits words, escapes characters and replaces some; a few rules join words, and a token of several
+    words belongs to the first one. Where characters were replaced, those around them tell the word.
+    """
+    words = line.split()
+    if list(tokens) == words:
+        return list(range(len(words)))
+    text = "".join(words)
+    plain = list(tokens) if _ENTITY.search(text) else [_plain(token) for token in tokens]
+    owner = [number for number, word in enumerate(words) for _ in word]
+    places = _places(text, "".join(plain))
+    numbers, start = [], 0
+    for token in plain:
+        span = places[start : start + len(token)]
+        kept = [place for place, same in span if same]
+        numbers.append(owner[kept[0] if kept else span[0][0]])
+        start += len(token)
+    return list(accumulate(numbers, max))
+
+
+def _plain(token: str) -> str:
+    """Undo what the tokeniser of Moses writes for single characters."""
+    return _ENTITY.sub(lambda match: _CHARACTERS[match.group(1)], token.replace("@-@", "-"))
+
+
+def _places(before: str, after: str) -> List[Tuple[int, bool]]:
+    """Return, for each character of ``after``, its place in ``before``, and whether it is the same character there."""
+    if before == after:
+        return [(place, True) for place in range(len(after))]
+    places: List[Tuple[int, bool]] = []
+    for kind, i, i_end, j, j_end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        for step in range(j_end - j):
+            if kind == "insert":
+                places.append((max(i - 1, 0), False))
+            else:
+                places.append((i + step * (i_end - i) // (j_end - j), kind == "equal"))
+    return places
+
+
+def _refuse_unequal(source: Path, target: Path) -> None:
+    """
+    Raises:
+        InputError: unequal numbers of lines, text that is not UTF-8, no lines, or one file for both sides.
+    """
+    if source.resolve() == target.resolve():
+        raise InputError(f"{source} is given for both sides; give the source and its translation")
+    if not sum(1 for _ in read_parallel(source, target)):
+        raise InputError(f"{source}: no lines; give a sentence a line")
+
+
+def _segment(path: Path, lang: str, data: Path, settings: Settings, tokenised: bool, output: Path) -> Side:
+    """Write the pieces of a file, and return what its words are."""
+    preprocess = make_preprocessor(settings, lang, "none" if tokenised else None)
+    recase = str if tokenised else load_truecaser(data, lang, settings)
+    segmenter = load_segmenter(data, lang, settings)
+    known = {line.rpartition(" ")[0] for line in read_lines(data / f"dict.{lang}.txt")}
+    words: List[Words] = []
+    unknown: Dict[str, None] = {}  # in order of appearance
+    lost = unknown_total = 0
+    with write_whole(output) as file:
+        for number, line in enumerate(read_lines(path), 1):
+            tokens = preprocess(repair_tokens(line) if tokenised else line).split()
+            pieces = [segmenter.segment_tokens([token]) for token in recase(" ".join(tokens)).split()]
+            length = sum(map(len, pieces))
+            if length >= MAX_POSITIONS:
+                raise InputError(f"{path}, line {number}: {length} pieces; shorten or split the sentence")
+            file.write(" ".join(piece for some in pieces for piece in some) + "\n")
+            given = line.split()
+            numbers = number_tokens(line, tokens)
+            words.append(Words(len(given), numbers))
+            lost += len(given) - len(set(numbers))
+            odd = _unknown_words(numbers, pieces, known)
+            unknown_total += len(odd)
+            unknown.update(dict.fromkeys(given[word] for word in sorted(odd)))
+    return Side(words, sum(line.total for line in words), unknown_total, lost, list(unknown)[:_SHOWN])
+
+
+def _unknown_words(numbers: Sequence[int], pieces: Sequence[Sequence[str]], known: Set[str]) -> Set[int]:
+    return {number for number, some in zip(numbers, pieces) if not known.issuperset(some)}
