@@ -50,6 +50,7 @@ def load(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_analyze_on_text_files_equals_the_chain_by_hand(checkpoint, data, texts, tmp_path, capsys):
     source, target, gold = texts
     options = ["--gold", gold, "--gold-base", 1, "--gold-swapped"]
@@ -196,6 +197,7 @@ def test_the_reverse_model_chooses_the_head_it_agrees_with(checkpoint, data, tex
         aligning.align(checkpoint, source, target, data, reverse=checkpoint)
 
 
+@pytest.mark.slow
 def test_heat_maps_of_named_heads_and_sentences(checkpoint, data, texts, tmp_path, capsys):
     source, target, _ = texts
     command = ["analyze", checkpoint, "--data", data, "--source", source, "--target", target, "--tokenised"]
@@ -314,6 +316,7 @@ def test_gold_sets_in_all_their_forms(tmp_path):
     refused("line 1: not", write(tmp_path / "bad.de-en", ["no sides"]), links)
 
 
+@pytest.mark.slow
 def test_the_chain_takes_a_gold_set(checkpoint, corpus, data, tmp_path, capsys):
     """Its text is the test set's here, so what is measured is what the test set's gold alignment gives."""
     run = tmp_path / "synthetic" / "rela_g"

@@ -521,7 +521,9 @@ def test_an_analysis_of_an_earlier_version_is_made_again(data, tmp_path, monkeyp
     (tmp_path / "examples.json").write_text("{}")
     made_of = {"sha256": sha256(tmp_path / "average.pt"), "data": analysis.data_checksums(data, "test"), "gold": None}
     spec = argparse.Namespace(gold=None)
-    experiment = argparse.Namespace(run=tmp_path, data=data, spec=spec, raw=None, folder=tmp_path)
+    experiment = argparse.Namespace(
+        run=tmp_path, data=data, spec=spec, raw=None, folder=tmp_path, gold=None, gold_alignment=()
+    )
     made = []
     monkeypatch.setattr(analysis, "analyze", lambda *arguments, **options: made.append(arguments) or {})
     monkeypatch.setattr(analysis, "write", lambda *arguments: None)

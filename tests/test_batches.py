@@ -133,6 +133,7 @@ def test_only_one_process_warns(caplog):
     assert len(warnings_of(caplog)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options, change",
     [

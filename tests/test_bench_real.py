@@ -80,6 +80,7 @@ def test_groups_of_too_few_sentences_are_refused():
         trained.length_groups([1] * 9)
 
 
+@pytest.mark.slow
 def test_translations_are_those_of_fairseq_generate(benched, checkpoint, data, tmp_path):
     translate(data, checkpoint, tmp_path / "out", SEARCH)
     pieces = [len(line.split()) for line in read_lines(tmp_path / "out.bpe")]
@@ -260,6 +261,7 @@ def test_options_that_do_not_go_together(arguments, message, tmp_path, monkeypat
     assert message in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_command_decodes_and_draws(checkpoint, softmax, data, tmp_path, capsys):
     from fairseq_rela.cli import main
 

@@ -289,6 +289,7 @@ def binarise(folder):
     return folder / "data"
 
 
+@pytest.mark.slow
 def test_fairseq_train_with_fairseqs_task(tmp_path):
     """The whole chain; the checkpoint holds the name of fairseq's criterion, so that either resumes the other's."""
     flags = ["--user-dir", ROOT / "fairseq_rela", "--task", "translation", "--arch", "transformer_rela_tiny"]

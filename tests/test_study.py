@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import random
 import sys
 import time
@@ -196,12 +195,12 @@ def test_collecting(configs, tmp_path):
     assert collect(study, places)["rows"][1]["bootstrap"]["1"]["p"] == 0.123
 
 
-def test_collecting_writes_tables_page_figures_and_documents(configs, tmp_path, capsys):
+def test_collecting_writes_tables_page_figures_and_documents(configs, tmp_path, capsys, monkeypatch):
     from fairseq_rela.cli import main
     from fairseq_rela.study import tables
 
     configs(rows=[BASE["rows"][0], {"label": "rela_g", "attention": "rela_g", "table_1": 7}])
-    os.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path)
     study, places = spec.load_study("one"), runs.Places(Path("experiments"), Path("studies/one"))
     for job, bleu in zip(study.jobs, (30.0, 29.0, 31.0, 30.5)):
         record_of(study, job, places, bleu, ["a b c"])
@@ -288,10 +287,10 @@ def test_the_queue_goes_on_after_a_failure_and_repeats_nothing(configs, tmp_path
     assert len(list((places.output / "runs").glob("*.json"))) == 4
 
 
-def test_only_and_run_and_list(configs, tmp_path, capsys):
+def test_only_and_run_and_list(configs, tmp_path, capsys, monkeypatch):
     from fairseq_rela.cli import main
 
-    os.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path)
     assert main(["study", "one", "--list", "--only", "cross"]) == 0
     assert capsys.readouterr().out == "1\tcross.seed-2\t-\n3\tcross.seed-3\t-\n"
     for arguments, words in (
