@@ -1,4 +1,4 @@
-"""Checkpoints: loaded as data only, chosen by the update numbers inside them, averaged in float32."""
+"""Load checkpoints as data only, choose them by the update numbers inside them, average them in float32."""
 
 import _compat_pickle
 import argparse
@@ -15,22 +15,22 @@ from omegaconf.base import ContainerMetadata, Metadata
 
 from .errors import InputError
 
-# checkpoint_3_500.pt and checkpoint3.pt and checkpoint_last.pt; not the best ones, nor what averaging wrote
+# checkpoint_3_500.pt, checkpoint3.pt and checkpoint_last.pt; not checkpoint_best.pt and not averages
 _NAMES = re.compile(r"checkpoint(?:_\d+_\d+|\d+|_last)\.pt")
 
 
 class Found(NamedTuple):
-    """A checkpoint of a run: its file, and how many updates had been made."""
+    """A checkpoint of a run: its file and its number of updates."""
 
     path: Path
     updates: int
 
 
 def load(path: Path) -> Dict[str, Any]:
-    """A checkpoint of fairseq, as data: a pickle that would run code is refused and nothing of it runs.
+    """Return the content of a fairseq checkpoint without running any code from the file.
 
     Raises:
-        InputError: no such file, a torn or foreign one, or one that holds more than data.
+        InputError: the file is missing, damaged, not a fairseq checkpoint, or holds more than data.
     """
     try:
         state = _load_data_only(path)
@@ -38,13 +38,13 @@ def load(path: Path) -> Dict[str, Any]:
         raise InputError(f"{path}: no such checkpoint") from error
     except pickle.UnpicklingError as error:
         hostile = "Unsupported" in str(error) or "weights_only" in str(error).lower()
-        if hostile and _is_archive_or_pickle(path):  # not so a text, which torch takes for instructions of a pickle
+        if hostile and _is_archive_or_pickle(path):  # torch reads a text file as pickle opcodes
             raise InputError(f"{path}: holds more than data, and could run code when loaded: refused") from error
         raise InputError(f"{path}: not a checkpoint, or a torn one; use another") from error
-    except Exception as error:  # torch's unpickler reads any bytes as instructions, and stumbles over them in any way
+    except Exception as error:  # torch's unpickler reads any bytes as opcodes and can fail in any way
         raise InputError(f"{path}: not a checkpoint, or a torn one; use another") from error
     if isinstance(state, dict) and OmegaConf.is_config(state.get("cfg")):
-        state["cfg"] = OmegaConf.to_container(state["cfg"], enum_to_str=True)  # of fairseq before 0.12
+        state["cfg"] = OmegaConf.to_container(state["cfg"], enum_to_str=True)  # fairseq before 0.12
     if not isinstance(state, dict) or not _is_checkpoint(state):
         raise InputError(f"{path}: not a checkpoint of fairseq, which holds a model and how it was trained")
     return state
@@ -67,8 +67,8 @@ def _is_checkpoint(state: Dict[str, Any]) -> bool:
     )
 
 
-# What checkpoints of fairseq hold beside tensors, by the name in the file: arguments, and of versions before 0.12 the
-# configuration as an object of omegaconf. All of them hold data, and run nothing when they are made or filled.
+# The classes that fairseq checkpoints hold besides tensors, by their name in the file: command-line arguments and, in
+# fairseq before 0.12, an omegaconf configuration. They hold data only; creating or filling them runs no code.
 DATA_CLASSES: Dict[str, Any] = {
     f"{cls.__module__}.{cls.__qualname__}": cls
     for cls in (
@@ -81,9 +81,9 @@ DATA_CLASSES["typing.Any"] = Any
 
 
 class _Array(numpy.ndarray):
-    """What is made of an array of NumPy in a checkpoint, as fairseq's meters of BLEU hold: one of numbers.
+    """Replacement for a NumPy array in a checkpoint that allows numbers only; fairseq's BLEU meters hold such arrays.
 
-    NumPy itself trusts what a pickle says of the type of an array, which can make objects of any bytes.
+    NumPy itself accepts any dtype that a pickle names, also object, which turns arbitrary bytes into Python objects.
     """
 
     def __setstate__(self, state: Any) -> None:
@@ -93,11 +93,11 @@ class _Array(numpy.ndarray):
         super().__setstate__((1, shape, dtype.made(), fortran, data))
 
     def __reduce__(self) -> Any:
-        return self.view(numpy.ndarray).__reduce__()  # written again, it is NumPy's
+        return self.view(numpy.ndarray).__reduce__()  # pickled again, it is a plain NumPy array
 
 
 class _NumberType:
-    """What is made of a ``numpy.dtype`` in a checkpoint: the name of a type of numbers, and their byte order."""
+    """Replacement for a ``numpy.dtype`` in a checkpoint: the name of a numeric type and its byte order."""
 
     def __init__(self, name: str, *_: Any) -> None:
         if not isinstance(name, str) or not re.fullmatch(r"b1|[iu][1248]|f[248]", name):
@@ -121,7 +121,7 @@ def _new_number(dtype: _NumberType, data: Any) -> Any:
     return numpy.frombuffer(data if isinstance(data, bytes) else data.encode("latin-1"), dtype.made(), 1)[0]
 
 
-for module in ("numpy.core.multiarray", "numpy._core.multiarray"):  # before NumPy 2, and since
+for module in ("numpy.core.multiarray", "numpy._core.multiarray"):  # before NumPy 2, and from NumPy 2 on
     DATA_CLASSES[f"{module}._reconstruct"] = _new_array
     DATA_CLASSES[f"{module}.scalar"] = _new_number
 DATA_CLASSES["numpy.ndarray"] = DATA_CLASSES[f"{__name__}._Array"] = _Array
@@ -129,20 +129,23 @@ DATA_CLASSES["numpy.dtype"] = _NumberType
 
 
 def allow_data_classes() -> None:
-    """From torch 2.6 on, which loads nothing but tensors by itself; also in fairseq's own commands."""
+    """Register :data:`DATA_CLASSES` as safe to load; from 2.6 on, ``torch.load`` by default loads tensors only.
+
+    The registration holds for the whole process, and so for the checkpoints that fairseq itself loads.
+    """
     torch.serialization.add_safe_globals([(cls, name) for name, cls in DATA_CLASSES.items()])
 
 
 def _load_data_only(path: Path) -> Any:
     if hasattr(torch.serialization, "safe_globals"):
-        # a context would take the names away again at its end, also those that fairseq's own loading goes on needing
+        # not the context manager safe_globals: at its end it removes names that fairseq's own loading still needs
         allow_data_classes()
         return torch.load(path, map_location="cpu", weights_only=True)
     return torch.load(path, map_location="cpu", pickle_module=_DataOnlyPickle)
 
 
 class _DataOnlyPickle:
-    """For versions of torch without weights-only loading: a ``pickle`` that finds no classes but those of data."""
+    """A ``pickle`` module that finds data classes only, for torch without ``safe_globals``."""
 
     load = staticmethod(lambda file, **options: _DataOnlyPickle.Unpickler(file, **options).load())
 
@@ -153,7 +156,7 @@ class _DataOnlyPickle:
         )
 
         def find_class(self, module: str, name: str) -> Any:
-            # torch writes the names that Python 2 had
+            # torch pickles with the module names of Python 2
             module, name = _compat_pickle.NAME_MAPPING.get((module, name), (module, name))
             module = _compat_pickle.IMPORT_MAPPING.get(module, module)
             if f"{module}.{name}" in DATA_CLASSES:
@@ -164,7 +167,7 @@ class _DataOnlyPickle:
 
 
 def updates_of(state: Dict[str, Any]) -> int:
-    """How many updates had been made, 0 where the checkpoint does not say."""
+    """Return the number of updates of a checkpoint, or 0 if it is not recorded."""
     history = state.get("optimizer_history") or [{}]
     return int(history[-1].get("num_updates", 0))
 
@@ -174,13 +177,13 @@ def is_average(state: Dict[str, Any]) -> bool:
 
 
 def find(folder: Path) -> List[Found]:
-    """The states of a run, newest first, one for each number of updates.
+    """Return the checkpoints of a run, newest first, one for each number of updates.
 
-    fairseq writes no ``checkpoint_EPOCH_UPDATES.pt`` where an epoch ends; ``checkpointEPOCH.pt`` or
-    ``checkpoint_last.pt`` then holds that state. Names are not trusted: the number inside the file counts.
+    fairseq writes no ``checkpoint_EPOCH_UPDATES.pt`` at the end of an epoch; ``checkpointEPOCH.pt`` or
+    ``checkpoint_last.pt`` then holds that state. So the update number inside the file is used, not the file name.
 
     Raises:
-        InputError: no checkpoint there, or one that cannot be loaded.
+        InputError: the folder has no checkpoint, or one that cannot be loaded.
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder of checkpoints")
@@ -197,7 +200,7 @@ def find(folder: Path) -> List[Found]:
 
 
 def newest_good(folder: Path) -> Optional[Found]:
-    """The newest state that loads, or None; files that do not load are passed over."""
+    """Return the newest checkpoint of a run that can be loaded, or None; files that do not load are skipped."""
     good = []
     for path in sorted(folder.glob("checkpoint*.pt")) if folder.is_dir() else ():
         if _NAMES.fullmatch(path.name):
@@ -205,17 +208,17 @@ def newest_good(folder: Path) -> Optional[Found]:
                 good.append(Found(path, updates_of(load(path))))
             except InputError:
                 continue
-    # checkpoint_last.pt is fairseq's own choice where it is as new as any
+    # among equally new files prefer checkpoint_last.pt, which fairseq restores by default
     return max(good, key=lambda f: (f.updates, f.path.name == "checkpoint_last.pt"), default=None)
 
 
 class Choice(NamedTuple):
-    """The last states of a run.
+    """The last checkpoints of a run.
 
     Attributes:
-        chosen: newest first.
-        interval: updates between checkpoints, as the run was configured; 0 where it saved by epoch.
-        missing: updates at which a checkpoint should be and is not.
+        chosen: the checkpoints, newest first.
+        interval: number of updates between checkpoints, as the run was configured; 0 if it saved by epoch.
+        missing: update numbers that should have a checkpoint and have none.
     """
 
     chosen: List[Found]
@@ -224,10 +227,10 @@ class Choice(NamedTuple):
 
 
 def choose_last(folder: Path, number: int) -> Choice:
-    """The last ``number`` states: the final one, and those before it at the run's save interval.
+    """Return the last ``number`` checkpoints of a run: the final one, and earlier ones at the run's save interval.
 
     Raises:
-        InputError: fewer are there.
+        InputError: the run has fewer checkpoints, or ``number`` is below 1.
     """
     if number < 1:
         raise InputError(f"--last {number}: give a number of at least 1")
@@ -253,11 +256,11 @@ def choose_last(folder: Path, number: int) -> Choice:
 def average(paths: Sequence[Path], output: Path) -> None:
     r"""Write the mean of the parameters, :math:`\bar\theta = \frac1N \sum_i \theta_i`, summed in float32.
 
-    The result keeps the configuration of the newest input and the precision of the parameters. It has no
-    optimizer state, and says from what it was made, so that it is not averaged again.
+    The output has the configuration and the parameter dtypes of the newest input and no optimizer state. It lists
+    its inputs in ``extra_state``, so that an average is never averaged again.
 
     Raises:
-        InputError: repeated files, files of different models, averages, or as :func:`load`.
+        InputError: an input is repeated, an average, of another model or not loadable, or the output is invalid.
     """
     from .data.lines import write_whole
 
@@ -308,7 +311,7 @@ def average(paths: Sequence[Path], output: Path) -> None:
     with write_whole(output, "wb") as file:
         try:
             torch.save(averaged, file)
-        except RuntimeError as error:  # torch's own, in the place of what the disk said
+        except RuntimeError as error:  # torch hides the error of the file system
             raise InputError(
                 f"{output}: cannot be written ({error.__context__ or error}); is the disk full?"
             ) from error
@@ -328,7 +331,7 @@ def _refuse_mixed(
     model: Dict[str, torch.Tensor],
     sums: Dict[str, torch.Tensor],
 ) -> None:
-    """Only states of one model can be averaged: same parameters, same shapes, same configuration."""
+    """Raise unless a checkpoint has the same parameters, shapes, configuration and seed as the others."""
     shapes = {key: tuple(value.shape) for key, value in model.items()}
     expected = {key: tuple(value.shape) for key, value in sums.items()}
     if shapes != expected:

@@ -1,4 +1,4 @@
-"""``rela VERB ...``: download, prepare, train, average, translate, score, and the chain of them all; analyses."""
+"""The command ``rela VERB ...``: prepare data, train, translate, score, analyse, or run all stages at once."""
 
 import argparse
 import os
@@ -10,19 +10,19 @@ from typing import Any, ContextManager, Dict, List, Optional, Sequence, Tuple
 
 from .errors import InputError
 
-# modules are imported by the verbs that need them, so that `rela --help` answers at once
+# verbs import the modules that they need, so that `rela --help` is fast
 _STAGES = ("download", "extract", "prepare", "train", "average", "translate", "score", "attention", "analyze")
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Run one verb; 0, or 2 with one line on standard error that says what is wrong and what to do."""
+    """Run one verb and return its exit code: 0, 2 for an error (one line on standard error), 130 if interrupted."""
     parser = build_parser()
     options = parser.parse_args(arguments)
     if options.verb is None:
         parser.print_help()
         return 0
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a path that the terminal has no letters for must not end hours of work
+        if hasattr(stream, "reconfigure"):  # a path that the terminal cannot encode must not end a run
             stream.reconfigure(errors="backslashreplace")
     try:
         options.run(options)
@@ -30,10 +30,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except (InputError, ImportError) as error:
         print(f"rela {options.verb}: error: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # whoever read the output has had enough, as `head` has
+    except BrokenPipeError:  # the reader has closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:  # a disk that is full or read-only, a folder that may not be written
+    except OSError as error:  # a full or read-only disk, or a folder without write permission
         where = f"{error.filename}: " if error.filename else ""
         reason = error.strerror or str(error)
         print(f"rela {options.verb}: error: {where}{reason}; mend it, and give the same command again", file=sys.stderr)
@@ -46,12 +46,12 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
-        """One line, as of all errors; argparse would print the whole usage before it."""
+        """Exit with code 2 and one line on standard error; argparse would print the whole usage before it."""
         self.exit(2, f"{self.prog}: error: {message}; {self.prog} --help says more\n")
 
 
 class _IntermixedParser(_Parser):
-    """Takes what has no option's name wherever it stands, between options and behind them too."""
+    """Parser that accepts positional arguments anywhere, also between and after options."""
 
     _within = False
 
@@ -413,7 +413,7 @@ def _analyze(options: argparse.Namespace) -> None:
     if heads and options.examples_of is None:
         raise InputError("--heat-map needs --examples-of N,N, the numbers of the sentences to draw")
     text = _text_pair(options)
-    # a folder that is there may be that of a run, which others may be training
+    # an existing folder may be a run that another process trains, so only the file inside it is locked
     with _holding(options.output / "analysis.json" if options.output.is_dir() else options.output):
         run = partial(analyze_text, **text) if text else partial(analyze, subset=options.subset)
         analysis = run(
@@ -441,7 +441,11 @@ def _analyze(options: argparse.Namespace) -> None:
 
 
 def _text_pair(options: argparse.Namespace) -> Dict[str, Any]:
-    """Return the options of a text that is analysed instead of a subset, none where there is none."""
+    """Return the arguments for a text that is analysed instead of a subset, or an empty dictionary.
+
+    Raises:
+        InputError: only one side is given, ``--tokenised`` without a text, or ``--subset`` with one.
+    """
     if (options.source is None) != (options.target is None):
         raise InputError("--source and --target are the two sides of a text; give both")
     if options.source is None:
@@ -533,7 +537,7 @@ def _aer(options: argparse.Namespace) -> None:
                 raise InputError(f'{options.sentences}, line {number}: not "source ||| target"')
             lengths.append((len(sides[0].split()), len(sides[1].split())))
     files = []
-    same = options.gold.resolve() == options.hypothesis.resolve()  # and so is its base
+    same = options.gold.resolve() == options.hypothesis.resolve()  # one file has one base
     for path, base, swapped in (
         (options.gold, options.gold_base, options.gold_swapped),
         (options.hypothesis, options.gold_base if same else options.hypothesis_base, options.hypothesis_swapped),
@@ -760,7 +764,7 @@ def _study(options: argparse.Namespace) -> None:
 
 
 def _this_command(options: argparse.Namespace) -> List[str]:
-    """Return the command of one run of a study, without its number."""
+    """Return the command that performs one run of a study; the caller adds ``--run INDEX``."""
     raw = [] if options.raw is None else ["--raw", str(options.raw)]
     overrides = [word for override in options.override for word in ("--override", override)]
     places = ["--root", str(options.root), "--output", str(options.output)]
@@ -804,7 +808,7 @@ def _override_option(parser: argparse.ArgumentParser) -> None:
 
 
 def _holding(output: Optional[Path]) -> ContextManager[None]:
-    """Refuses a second process that would write the same file or folder."""
+    """Return a context manager that locks an output, so that no second process writes it; None locks nothing."""
     if output is None or not output.name:
         return nullcontext()
     from .data.folders import only_process
@@ -864,7 +868,7 @@ def _bench(options: argparse.Namespace) -> None:
 
     load_plugin()
     logging.getLogger("fairseq_rela.attention").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message=".*mismatched key_padding_mask")  # fairseq's own, at each softmax
+    warnings.filterwarnings("ignore", message=".*mismatched key_padding_mask")  # from torch, in fairseq's attention
     from .benchmark.figures import draw
     from .benchmark.run import make_plan, run, text
 
@@ -886,7 +890,11 @@ def _bench(options: argparse.Namespace) -> None:
 
 
 def _bench_requests(options: argparse.Namespace) -> Tuple[Any, Any, List[str]]:
-    """What is decoded, what is trained on, None where not asked for, and the parts."""
+    """Return the decoding request, the training request (each None if not requested), and the benchmark parts.
+
+    Raises:
+        InputError: an option needs another option that is not given, or ``--batches`` is not a list of numbers.
+    """
     from .benchmark import real_text, trained
     from .benchmark.run import PARTS
 

@@ -1,4 +1,4 @@
-"""Running fairseq's own commands: the exact command line is shown, its output kept, its failure reported."""
+"""Run fairseq's own commands: print the exact command line, keep the output in a log, report a failure."""
 
 import logging
 import os
@@ -19,7 +19,7 @@ USER_DIR = Path(__file__).resolve().parent
 
 
 def load_plugin() -> None:
-    """Import fairseq and register the plugin, without what fairseq and the plugin say of their commands.
+    """Import fairseq and register the plugin, without the log messages that are meant for fairseq's commands.
 
     Raises:
         ImportError: fairseq is missing or broken.
@@ -34,19 +34,20 @@ def load_plugin() -> None:
 
 
 def fairseq_command(module: str, arguments: Sequence[object]) -> List[str]:
-    """``fairseq_cli.<module>`` by this very Python, whatever is on PATH."""
+    """Return the command that runs ``fairseq_cli.<module>`` with the current Python, independent of PATH."""
     return [sys.executable, "-m", f"fairseq_cli.{module}", *map(str, arguments)]
 
 
 def shown(module: str, arguments: Sequence[object]) -> str:
-    """The same command as a person would type it."""
+    """Return a fairseq command as a user would type it in a shell, such as ``fairseq-train data``."""
     return " ".join(["fairseq-" + module.replace("_", "-"), *(shlex.quote(str(a)) for a in arguments)])
 
 
 def refuse_misread(path: Path) -> None:
-    """
+    """Raise if fairseq would misread a path.
+
     Raises:
-        InputError: a path that fairseq would take for several, or for one with a variable in it.
+        InputError: the path has a colon, at which fairseq splits paths, or ``${``, which starts a variable.
     """
     if ":" in str(path):
         raise InputError(f"{path}: fairseq splits paths at a colon; use a path without one")
@@ -57,16 +58,17 @@ def refuse_misread(path: Path) -> None:
 def run_fairseq(
     module: str, arguments: Sequence[object], log: Path, shorten: Callable[[str], Optional[str]] = lambda line: None
 ) -> None:
-    """Run a fairseq command to its end.
+    """Run a fairseq command and return when it has ended.
 
     Args:
         module: a module of ``fairseq_cli``: ``train``, ``hydra_train``, ``generate``, ``preprocess`` ...
-        arguments: its command line.
-        log: takes the command and all it prints.
-        shorten: what to print of a line of its output as well, or None.
+        arguments: the arguments of the command.
+        log: the file to which the command and its whole output are written.
+        shorten: function that takes an output line and returns the text to print for it, or None for no text.
 
     Raises:
-        InputError: it failed; the line names its last words and the log.
+        InputError: the command failed, fairseq would misread a path, or the log cannot be written. For a failed
+            command the message has its last error and the path of the log.
     """
     for argument in arguments:
         if isinstance(argument, Path):
@@ -79,7 +81,7 @@ def run_fairseq(
             file.write(f"$ {shown(module, arguments)}\n")
             code = _run(fairseq_command(module, arguments), file, last, shorten)
     except BrokenPipeError:
-        raise  # nobody reads what is printed any more; the log is well
+        raise  # the reader of standard output has gone; the log is not the problem
     except OSError as error:
         raise InputError(f"{log}: cannot be written ({error.strerror or error})") from error
     if code != 0:
@@ -89,7 +91,7 @@ def run_fairseq(
 
 
 def _run(command: Sequence[str], log: IO[str], last: Deque[str], shorten: Callable[[str], Optional[str]]) -> int:
-    """The exit code; what the command prints goes to ``log``, its last lines to ``last``."""
+    """Run a command and return its exit code; write its output to ``log`` and append its lines to ``last``."""
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -101,7 +103,7 @@ def _run(command: Sequence[str], log: IO[str], last: Deque[str], shorten: Callab
         encoding="utf-8",
         errors="replace",
     )
-    assert process.stdout is not None  # a pipe, see above
+    assert process.stdout is not None  # for mypy
     try:
         for line in process.stdout:
             log.write(line)
@@ -121,7 +123,7 @@ _EXCEPTION = re.compile(r"(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interr
 
 
 def _last_words(lines: Iterable[str]) -> str:
-    """The exception that ended a process, which may go on for lines, or the last line of what it printed."""
+    """Return the last exception in a process's output, all lines of it, or the last line if there is none."""
     words: List[str] = []
     for line in lines:
         if _EXCEPTION.match(line) or not words or not _EXCEPTION.match(words[0]):

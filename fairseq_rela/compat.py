@@ -1,7 +1,7 @@
-"""The fairseq that is installed: is it there, and what does it do.
+"""Check that fairseq is installed and probe how it behaves.
 
-fairseq 0.12.2, its main branch and the forks for newer Pythons carry version strings that do not tell them
-apart, so behaviour is probed (``TRAPS.md`` section 0 of the project's notes lists what differs).
+fairseq 0.12.2, its main branch and the forks for newer Python versions cannot be told apart by their version
+strings, so this module tests the behaviour itself.
 """
 
 import functools
@@ -20,12 +20,13 @@ INSTALL_HINT = (
 
 
 class FairseqBehaviour(NamedTuple):
-    """What the installed fairseq does.
+    """Behaviour of the installed fairseq.
 
     Attributes:
-        drops_last_batch: a last batch whose size is no multiple of ``required_batch_size_multiple`` is lost.
-        fuses_encoder: encoder layers hold a fused copy of their weights and compute softmax with it.
-        keeps_old_class: registering a second model under a name keeps the first, without a word.
+        drops_last_batch: the last batch is dropped if its size is not a multiple of
+            ``required_batch_size_multiple``.
+        fuses_encoder: encoder layers hold a fused copy of their weights and compute softmax attention with it.
+        keeps_old_class: registering a second model under a used name silently keeps the first one.
     """
 
     drops_last_batch: bool
@@ -34,7 +35,7 @@ class FairseqBehaviour(NamedTuple):
 
 
 def require_fairseq() -> None:
-    """Import fairseq, with one clear line where that fails.
+    """Import fairseq, or raise an error of one line that says how to install it.
 
     Raises:
         ImportError: fairseq is missing, does not import on this Python, or its compiled part does not load.
@@ -55,7 +56,7 @@ def require_fairseq() -> None:
         ) from None
     try:
         import fairseq.data.data_utils_fast  # noqa: F401
-    except Exception as error:  # built for another numpy, which fairseq itself reports as not built at all
+    except Exception as error:  # built for another numpy; fairseq itself reports this as not built
         reason = " ".join(str(error).split())[:200]
         raise ImportError(
             f"fairseq's compiled part fairseq.data.data_utils_fast does not load ({type(error).__name__}: {reason}): "
@@ -64,7 +65,7 @@ def require_fairseq() -> None:
 
 
 def probe_fairseq() -> FairseqBehaviour:
-    """Try out what the installed fairseq does; a few milliseconds."""
+    """Return the behaviour of the installed fairseq; takes a few milliseconds."""
     import numpy as np
     from fairseq.data import data_utils
     from fairseq.models import MODEL_REGISTRY, BaseFairseqModel, register_model
@@ -90,11 +91,11 @@ def probe_fairseq() -> FairseqBehaviour:
 
 
 def load_checkpoints_as_data() -> None:
-    """Make fairseq load checkpoints as data only: a pickle that would run code is refused.
+    """Make fairseq refuse checkpoints that would run code when loaded.
 
-    From torch 2.6 that is the default, and only what fairseq's checkpoints may hold beside tensors needs leave:
-    it holds data and runs nothing. Before, the file is looked through first. A file that is no checkpoint is said
-    to be so in one line.
+    From torch 2.6 on, ``torch.load`` loads data only by default, and this function registers the data classes that
+    fairseq's checkpoints hold besides tensors. With an older torch, every file is first loaded by
+    :func:`fairseq_rela.checkpoints.load`. A file that is not a checkpoint gives an error of one line.
     """
     import torch
     from fairseq import checkpoint_utils
@@ -105,7 +106,7 @@ def load_checkpoints_as_data() -> None:
     if safe:
         checkpoints.allow_data_classes()
     load = checkpoint_utils.load_checkpoint_to_cpu
-    if getattr(load, "refuses", False):  # registered before
+    if getattr(load, "refuses", False):  # already replaced
         return
 
     @functools.wraps(load)
@@ -116,7 +117,7 @@ def load_checkpoints_as_data() -> None:
             try:
                 return load(path, *args, **kwargs)
             except Exception:
-                checkpoints.load(Path(path))  # raises what is wrong with the file, if it is the file
+                checkpoints.load(Path(path))  # raises a clear error if the file is the cause
                 raise
 
     load_checkpoint_to_cpu.refuses = True  # type: ignore[attr-defined]
@@ -124,7 +125,7 @@ def load_checkpoints_as_data() -> None:
 
 
 def warn_about(behaviour: FairseqBehaviour) -> None:
-    """Say which of fairseq's own commands would lose sentences."""
+    """Log a warning if fairseq's own commands would drop test sentences."""
     if behaviour.drops_last_batch:
         logger.warning(
             "this fairseq drops the last batch of a test set unless its size is a multiple of 8: "

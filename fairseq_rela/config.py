@@ -1,4 +1,4 @@
-"""The YAML files of ``configs/``, the one place where hyperparameters are written."""
+"""Read the YAML files of ``configs/``, the one place where hyperparameters are written."""
 
 import hashlib
 import json
@@ -19,17 +19,17 @@ from .errors import InputError
 from .evaluation import Decoding
 
 _PACKAGE = Path(__file__).resolve().parent
-# a folder that stands in for configs/, such as a copy with tasks of one's own
+# names a folder that replaces configs/, such as a copy with your own tasks
 FOLDER_VARIABLE = "FAIRSEQ_RELA_CONFIGS"
 
 
 def config_folder() -> Path:
-    """``configs/`` beside the package in a checkout, inside the package where it is installed.
+    """Return the folder ``configs/``: beside the package in a checkout, inside it after an installation.
 
-    The environment variable ``FAIRSEQ_RELA_CONFIGS`` names another.
+    The environment variable ``FAIRSEQ_RELA_CONFIGS`` names another folder.
 
     Raises:
-        InputError: it is in none of these places.
+        InputError: the folder is in none of these places.
     """
     own = os.environ.get(FOLDER_VARIABLE)
     if own:
@@ -43,24 +43,25 @@ def config_folder() -> Path:
 
 
 def task_names() -> List[str]:
-    """Names of the tasks: the YAML files at the top of ``configs/``."""
+    """Return the names of the tasks: the YAML files at the top of ``configs/``."""
     return sorted(path.stem for path in config_folder().glob("*.yaml"))
 
 
 def require_task(name: str) -> None:
-    """
+    """Raise unless a task has this name.
+
     Raises:
-        InputError: no task has that name.
+        InputError: no task has this name.
     """
     if name not in task_names():
         raise InputError(f"no task {name!r}; there are {', '.join(task_names())}")
 
 
 def load_yaml(group: str, name: str) -> Dict[str, Any]:
-    """``configs/GROUP/NAME.yaml`` as plain data.
+    """Return the content of ``configs/GROUP/NAME.yaml`` as plain data.
 
     Raises:
-        InputError: no such file, or not a YAML mapping.
+        InputError: the file is missing or is not a YAML mapping.
     """
     path = config_folder() / group / f"{name}.yaml"
     if not path.is_file():
@@ -68,7 +69,7 @@ def load_yaml(group: str, name: str) -> Dict[str, Any]:
         raise InputError(f"no config {name!r} in {path.parent}; there are {known}")
     try:
         value = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, ValueError) as error:  # dates that do not exist, and what is not UTF-8, are ValueErrors
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist, or not UTF-8
         raise InputError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
     if not isinstance(value, dict):
         raise InputError(f"{path}: not a mapping of names to values")
@@ -77,18 +78,18 @@ def load_yaml(group: str, name: str) -> Dict[str, Any]:
 
 @dataclass(frozen=True)
 class Task:
-    """How the data of a task is made: its file in ``configs/corpus/``.
+    """The data of a task, as its file in ``configs/corpus/`` describes it.
 
     Attributes:
-        name: of the task.
-        choices: what was chosen where the file offers a choice, the default left out.
+        name: name of the task.
+        choices: choice to value, without the default values.
         settings: how the text is prepared.
-        downloads: files by name, with where they are fetched from.
-        sources: what the raw text is taken from; None where the user brings it, or it is generated.
-        files: names of the raw files in a folder of the user's, by split.
-        expected: number of pairs that a split must have.
-        kept: number of training pairs after cleaning.
-        gold: name of the raw file with the gold word alignment of the test set, where there is one.
+        downloads: name of a file to its download, which lists the mirrors.
+        sources: which archives and members hold the raw text; None if the user provides the text or it is generated.
+        files: split to the names of the raw source and target files in a folder provided by the user.
+        expected: split to the number of sentence pairs that it must have.
+        kept: expected number of training pairs after cleaning, or None.
+        gold: name of the raw file with the gold word alignment of the test set, or None.
     """
 
     name: str
@@ -103,14 +104,14 @@ class Task:
 
     @property
     def label(self) -> str:
-        """Name of the task's folder: other choices are other data."""
+        """Name of the task's folder; it includes the choices, because other choices give other data."""
         return self.name + "".join(f".{key}-{value}" for key, value in self.choices.items())
 
     def corpus(self, folder: Path) -> Corpus:
-        """The raw files in a folder that holds them, packed or not.
+        """Return the raw files in a folder, plain or ``.gz``.
 
         Raises:
-            InputError: one is missing.
+            InputError: a file is missing, or the name of a test subset has special characters.
         """
         files = {split: (_existing(folder, pair[0]), _existing(folder, pair[1])) for split, pair in self.files.items()}
         subsets = {path.name[len("test.") : -len(".lines")]: path for path in sorted(folder.glob("test.*.lines"))}
@@ -119,13 +120,14 @@ class Task:
 
 
 def load_task(name: str, choose: Tuple[str, ...] = ()) -> Task:
-    """A task by its name.
+    """Return a task by its name.
 
     Args:
-        choose: ``KEY=VALUE`` for each choice that is not the default.
+        name: a name from :func:`task_names`.
+        choose: ``KEY=VALUE`` for each choice of data that is not the default.
 
     Raises:
-        InputError: unknown task or choice, or a file that is not as it should be.
+        InputError: unknown task or choice, or an invalid file; the message names the file and the entry.
     """
     require_task(name)
     spec, chosen = _choose(load_yaml("corpus", name), choose, name)
@@ -165,7 +167,7 @@ def load_task(name: str, choose: Tuple[str, ...] = ()) -> Task:
     )
 
 
-# the entries of a corpus file
+# the entries that a corpus file may have
 _ENTRIES = {
     *("source_lang", "target_lang", "settings", "choices", "files", "expected_pairs", "kept", "downloads", "gold"),
     *(*SPLITS, "subsets", "reference_length", "train_pairs", "bytes_a_pair"),
@@ -176,14 +178,22 @@ _NAME = re.compile(r"[A-Za-z0-9_+-]+")
 
 
 def _refuse_odd_names(names: Iterable[Any], what: str) -> None:
-    """Of names, folders and files are made."""
+    """Raise if a name has special characters; folders and files are named after it.
+
+    Raises:
+        InputError: a name has other characters than letters, digits and ``_ + -``.
+    """
     for name in names:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InputError(f"{what} {name!r}: give a name of letters, digits and _ + -")
 
 
 def _refuse_unknown(spec: Dict[str, Any]) -> None:
-    """A misspelt entry would be one that is left out."""
+    """Raise if an entry is unknown; a misspelt entry would otherwise be ignored.
+
+    Raises:
+        InputError: an entry is not in ``_ENTRIES``.
+    """
     unknown = sorted(str(key) for key in spec if key not in _ENTRIES)
     if unknown:
         raise InputError(f"unknown entry {unknown[0]}; there are {', '.join(sorted(_ENTRIES))}")
@@ -216,7 +226,7 @@ def _parse_counts(counts: Any) -> Dict[str, int]:
 
 
 def _choose(spec: Dict[str, Any], choose: Sequence[str], name: str) -> Tuple[Dict[str, Any], Dict[str, str]]:
-    """The file with what was chosen merged into it, and the choices that are not the default."""
+    """Return the entries of the file with the chosen values merged in, and the choices that are not the default."""
     offered = spec.pop("choices", None) or {}
     if not isinstance(offered, dict) or not all(isinstance(options, dict) and options for options in offered.values()):
         raise InputError(
@@ -254,7 +264,7 @@ def _merged(base: Dict[str, Any], changes: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _exact(sources: Optional[Sources]) -> Dict[str, int]:
-    """Splits of which the exact number of pairs is known."""
+    """Return the number of pairs of each split for which the exact number is known."""
     if sources is None:
         return {}
     counts = {}
@@ -266,7 +276,11 @@ def _exact(sources: Optional[Sources]) -> Dict[str, int]:
 
 
 def load_decoding(name: str = "paper") -> Decoding:
-    """How to search, from ``configs/decoding/NAME.yaml``."""
+    """Return the search settings of ``configs/decoding/NAME.yaml``.
+
+    Raises:
+        InputError: the file is missing, or an entry is missing or invalid.
+    """
     spec = load_yaml("decoding", name)
     try:
         generation = spec["generation"]
@@ -282,10 +296,11 @@ def load_decoding(name: str = "paper") -> Decoding:
 
 
 def checksums(task: str, overrides: Sequence[str] = ()) -> Dict[str, str]:
-    """Checksums of the YAML files that Hydra composes for a task.
+    """Return the SHA-256 checksum of each YAML file that Hydra composes for a task.
 
     Args:
-        overrides: of the command line; those of the form ``GROUP=NAME`` choose files.
+        task: a name from :func:`task_names`.
+        overrides: Hydra overrides; those of the form ``GROUP=NAME`` choose files.
 
     Raises:
         InputError: one of the files is missing.
@@ -294,7 +309,10 @@ def checksums(task: str, overrides: Sequence[str] = ()) -> Dict[str, str]:
 
 
 def contents(task: str, overrides: Sequence[str] = ()) -> Dict[str, str]:
-    """Return checksums of what the same files say: comments, order and layout do not count."""
+    """Return the SHA-256 checksum of the values in the files of :func:`checksums`.
+
+    Comments, key order and layout do not change these checksums.
+    """
     found = {}
     for name in _composed(task, overrides):
         values = load_yaml(str(Path(name).parent), Path(name).stem)
@@ -311,7 +329,7 @@ def _composed(task: str, overrides: Sequence[str]) -> List[str]:
             files += [f"{group}/{chosen.get(group, name)}.yaml" for group, name in entry.items() if " " not in group]
     for name in files:
         if not (folder / name).is_file():
-            load_yaml(str(Path(name).parent), Path(name).stem)  # says what there is
+            load_yaml(str(Path(name).parent), Path(name).stem)  # raises an error that lists the existing files
     return files
 
 

@@ -1,4 +1,4 @@
-"""The one exception for what a person can mend: a wrong option, file or line."""
+"""The exception for errors that the user can fix: a wrong option, file or line."""
 
 import sys
 from contextlib import contextmanager
@@ -7,18 +7,19 @@ from typing import Iterator
 
 
 class InputError(ValueError):
-    """Input that cannot be used.
+    """Raised for input that cannot be used.
 
     The message is one line: the file, line or option, what is wrong with it, and what to do.
-    Commands print it and end with exit code 2; a traceback would only hide it.
+    Commands print it without a traceback and exit with code 2.
     """
 
 
 @contextmanager
 def one_line_in_fairseq() -> Iterator[None]:
-    """In a command of fairseq, which would bury it in a traceback, an InputError ends the process with its line.
+    """Turn an InputError in a fairseq command into one line on standard error and exit code 2.
 
-    In Python, as by the hub interface, it stays what it is.
+    fairseq's commands would print a traceback. In any other program, such as one that uses the hub interface, the
+    exception is raised unchanged.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Translations in the order of their input, detokenised and scored against the raw reference."""
+"""Translate with fairseq-generate, restore the input order, detokenise, and score against the raw reference."""
 
 import math
 import re
@@ -37,14 +37,14 @@ _SPEED = re.compile(r"Translated ([\d,]+) sentences \(([\d,]+) tokens\) in ([\d.
 
 
 class Decoding(NamedTuple):
-    """How to search: the paper's settings, which ``configs/decoding/paper.yaml`` holds.
+    """Settings of the beam search; the defaults are the paper's, as in ``configs/decoding/paper.yaml``.
 
     Attributes:
-        beam: size of the beam.
-        gnmt_lenpen: exponent of the GNMT length penalty, or None for fairseq's own ``lenpen``.
-        lenpen: exponent of fairseq's length penalty, where there is no other.
-        max_len_a, max_len_b: at most a times the source length plus b pieces.
-        max_tokens: padded source pieces in a batch.
+        beam: beam size.
+        gnmt_lenpen: exponent of the GNMT length penalty; None uses fairseq's own penalty, ``lenpen``.
+        lenpen: exponent of fairseq's length penalty; used only if ``gnmt_lenpen`` is None.
+        max_len_a, max_len_b: an output has at most ``max_len_a * source_length + max_len_b`` pieces.
+        max_tokens: maximum number of source pieces in a batch, padding included.
     """
 
     beam: int = 4
@@ -55,9 +55,10 @@ class Decoding(NamedTuple):
     max_tokens: int = 4096
 
     def check(self) -> "Decoding":
-        """
+        """Return these settings if all values are valid.
+
         Raises:
-            InputError: a value that cannot be.
+            InputError: a value has the wrong type or is out of range.
         """
         for name, value in self._asdict().items():
             whole = name in ("beam", "max_len_b", "max_tokens")
@@ -75,7 +76,7 @@ class Decoding(NamedTuple):
 
 
 class Speed(NamedTuple):
-    """What fairseq-generate says of its speed: sentences, target pieces, seconds of search alone."""
+    """The speed that fairseq-generate reports: sentences, target pieces, and seconds spent in the search alone."""
 
     sentences: int
     tokens: int
@@ -86,17 +87,17 @@ class Speed(NamedTuple):
 
 
 def read_hypotheses(path: PathLike, sentences: int) -> List[str]:
-    """The best hypotheses in fairseq's output, in the order of the input.
+    """Return the best hypothesis of each sentence in fairseq's output, in the order of the input.
 
-    fairseq prints sentences by length, under ids from 0; with ``--nbest`` several times, best first; and an
-    empty translation as an empty column.
+    fairseq prints sentences sorted by length, with ids from 0. With ``--nbest`` it prints several hypotheses per
+    sentence, the best first. An empty translation is an empty column.
 
     Args:
         path: output of ``fairseq-generate`` or ``fairseq-interactive``.
-        sentences: how many there must be.
+        sentences: the expected number of sentences.
 
     Raises:
-        InputError: ids that are missing, unexpected, or come back after another; or a line cut short.
+        InputError: an id is missing, unexpected or occurs again after another id, or a line is cut short.
     """
     best: Dict[int, str] = {}
     last = None
@@ -122,13 +123,25 @@ def read_hypotheses(path: PathLike, sentences: int) -> List[str]:
 def translate(
     data: Path, checkpoint: Path, output: Path, decoding: Decoding, subset: str = "test", source: Optional[Path] = None
 ) -> Speed:
-    """Translate a subset of a data folder, or a file of raw text, by ``fairseq-generate``.
+    """Translate a subset of a data folder, or a file of raw text, with ``fairseq-generate``.
 
-    Writes ``output.bpe``, pieces as the model gave them; ``output.tok``, tokens; and ``output.txt``, text: each
-    has exactly one line for each line of input, in the same order.
+    Writes ``OUTPUT.bpe`` (BPE pieces, as the model returned them), ``OUTPUT.tok`` (tokens), ``OUTPUT.txt``
+    (detokenised text) and ``OUTPUT.log``. The first three have one line for each input line, in the same order.
+
+    Args:
+        data: a prepared data folder.
+        checkpoint: the model.
+        output: path and name to which the suffixes are added.
+        decoding: settings of the search.
+        subset: the subset of the data folder to translate.
+        source: a file of raw source text to translate instead of the subset.
+
+    Returns:
+        the speed that fairseq-generate reports.
 
     Raises:
-        InputError: a sentence without translation, files that are missing, or fairseq failed.
+        InputError: a sentence has no translation, a file is missing or invalid, the model was trained with other
+            dictionaries, or fairseq failed.
     """
     decoding.check()
     if not output.name:
@@ -142,7 +155,7 @@ def _translate_alone(
 ) -> Speed:
     from . import checkpoints  # imports torch
 
-    state = checkpoints.load(checkpoint)  # refuses what is not a checkpoint, or would run code, in one line
+    state = checkpoints.load(checkpoint)  # refuses invalid or unsafe files before fairseq starts
     settings = settings_of(load_record(data))
     refuse_other_dictionaries(checkpoint, data, state)
     languages = settings.languages
@@ -179,12 +192,15 @@ def _translate_alone(
 
 
 def refuse_other_dictionaries(checkpoint: Path, data: Path, state: Optional[Dict[str, Any]] = None) -> None:
-    """
+    """Raise if a checkpoint was trained with other dictionaries than those of a data folder.
+
     Args:
-        state: what the checkpoint holds; without it only the record of its run is asked.
+        checkpoint: the checkpoint file; ``train.json`` beside it, if there is one, is checked too.
+        data: a prepared data folder.
+        state: the loaded checkpoint; if it is None, only ``train.json`` is checked.
 
     Raises:
-        InputError: the checkpoint, or the record of its run, says that it was trained with other dictionaries.
+        InputError: the checkpoint or ``train.json`` records other dictionaries.
     """
     if state is not None:
         langs = settings_of(load_record(data)).languages
@@ -196,7 +212,7 @@ def refuse_other_dictionaries(checkpoint: Path, data: Path, state: Optional[Dict
             trained = read_json(run)["data"]
             ours = isinstance(trained, dict) and any(name.startswith("dict.") for name in trained)
         except (InputError, TypeError, KeyError):
-            ours = False  # many a data set has a file of this name
+            ours = False  # a train.json of another program, such as a data set
         given = load_record(data)["outputs"]
         for name in given if ours else ():
             if name.startswith("dict.") and trained.get(name) != given[name]:
@@ -211,23 +227,26 @@ def score(
     tokenised_references: Optional[Sequence[str]] = None,
     truecased: bool = False,
 ) -> Dict[str, Any]:
-    """sacreBLEU of model output against the raw reference.
+    """Return sacreBLEU (0 to 100) of model output against the raw reference.
 
     Args:
-        hypotheses: pieces as the model gave them; BPE and truecasing are undone and the text detokenised here.
-        references: raw text, untouched.
-        target_lang: decides how to detokenise; and sacreBLEU's tokeniser, which is 13a but for Chinese.
-        tokeniser: of the data, see :class:`fairseq_rela.data.text.Detokeniser`.
-        tokenised_references: tokens, made by the same pipeline as the model's data, for tokenised BLEU.
-        truecased: the data was truecased.
+        hypotheses: BPE pieces, as the model returned them. This function joins the pieces, undoes truecasing and
+            detokenises.
+        references: raw, unprocessed text.
+        target_lang: language code; selects the detokeniser and sacreBLEU's tokeniser (zh for Chinese, otherwise 13a).
+        tokeniser: the tokeniser of the data, see :class:`fairseq_rela.data.text.Detokeniser`.
+        tokenised_references: tokens from the same preprocessing as the model's data, for tokenised BLEU.
+        truecased: whether the data was truecased.
 
     Returns:
-        ``bleu`` and ``signature``, ``hypothesis_length`` and ``reference_length`` in 13a tokens; where asked for
-        ``tokenised_bleu`` (what multi-bleu.perl gives), which is not comparable across preprocessing.
+        ``bleu``, ``signature``, ``sentences``, and ``hypothesis_length`` and ``reference_length`` in tokens of
+        sacreBLEU's tokeniser. With ``tokenised_references`` also ``tokenised_bleu``, as multi-bleu.perl computes it,
+        and ``tokenised_signature``. Tokenised BLEU is not comparable across preprocessing.
 
     Raises:
-        InputError: the numbers of lines differ, the reference is not raw text, or the hypotheses are not in the order
-            of the reference (numbered lines of fairseq-generate) or hold SentencePiece marks.
+        InputError: an unknown language or tokeniser; the numbers of lines differ; the reference is empty or not raw
+            text; or the hypotheses are numbered lines of fairseq-generate or SentencePiece, byte-level or WordPiece
+            pieces.
     """
     from sacrebleu.metrics import BLEU
 
@@ -236,7 +255,7 @@ def score(
         raise InputError(f"--tokeniser {tokeniser}: choose one of {', '.join(TOKENISERS)}")
     if not any(line.strip() for line in references):
         raise InputError("the reference has no text; is it the right file?")
-    # of pieces most lines have this; of text, one in many thousands
+    # this matches most lines of BPE pieces, but only one in many thousands of raw text
     if 10 * sum(line.endswith("@@") or "@@ " in line for line in references) >= len(references):
         raise InputError("the reference holds BPE pieces; give the raw text, such as DATA/raw/test.LANG")
     raw = "give the raw text, such as DATA/raw/test.LANG"
@@ -270,9 +289,10 @@ def score(
 
 
 def suspect_order(hypotheses: Sequence[str], references: Sequence[str]) -> bool:
-    """Return whether the lengths of 100 or more hypotheses and references have a correlation below 0.3.
+    """Return whether the hypotheses are probably in another order than the references.
 
-    Translations in the order of their references have one of about 0.9, in another order of about 0.
+    This is so if there are at least 100 and the correlation of their lengths in characters is below 0.3. In the
+    right order the correlation is about 0.9, in another order about 0.
     """
     if len(hypotheses) < 100 or len(hypotheses) != len(references):
         return False
@@ -284,7 +304,7 @@ def suspect_order(hypotheses: Sequence[str], references: Sequence[str]) -> bool:
 
 
 def _to_text(lang: str, tokeniser: str, truecased: bool) -> Callable[[str], str]:
-    """Tokens to text: the first word of a sentence in capitals again, then detokenised."""
+    """Return a function from tokens to text: it undoes truecasing if ``truecased``, then detokenises."""
     detokenise = Detokeniser(lang, tokeniser)
     return (lambda tokens: detokenise(detruecase(tokens))) if truecased and lang != "zh" else detokenise
 
@@ -297,7 +317,7 @@ def _same_length(hypotheses: Sequence[str], references: Sequence[str], what: str
 
 
 def _binarise_text(source: Path, data: Path, languages: Tuple[str, str], work: Path) -> Path:
-    """A data folder with only the source side of a raw text as its test set."""
+    """Write a data folder in ``work`` whose test set is the source side of a raw text, and return its path."""
     pieces = work / f"test.{languages[0]}"
     with write_whole(pieces) as file:
         for number, line in enumerate(segment_text(read_lines(source), data), 1):

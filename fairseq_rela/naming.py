@@ -4,8 +4,8 @@ import hashlib
 import re
 from typing import Sequence, Tuple
 
-_LONGEST = 120  # characters; file systems take 255
-# settings that have a short name of their own
+_LONGEST = 120  # characters; file systems allow 255 bytes
+# settings with a short name in run names
 _SHORT = {"model.attention_sites": "sites"}
 
 
@@ -18,11 +18,12 @@ def split_override(override: str) -> Tuple[str, str]:
 def run_name(attention: str, overrides: Sequence[str]) -> str:
     """Return the name of a run's folder, such as ``rela_g.sites-cross.seed-2``.
 
-    ``run=`` says where a run computes and is left out. The name of a run without overrides is the attention alone.
+    ``run=`` selects where a run is computed and is left out. Without overrides the name is the attention alone. A
+    name of more than 120 characters is cut there, and 8 hexadecimal digits of its SHA-256 checksum are added.
 
     Args:
-        attention: a variant.
-        overrides: of the Hydra configuration, in the order in which they are given.
+        attention: a variant name.
+        overrides: Hydra overrides, in the order given by the user.
     """
     parts = [attention]
     for override in overrides:
@@ -38,5 +39,5 @@ def run_name(attention: str, overrides: Sequence[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return the text with characters that are safe in a path, in fairseq's options and in Hydra's."""
+    """Return the text with only characters that are safe in a path, in fairseq's options and in Hydra's."""
     return re.sub(r"[^A-Za-z0-9_.+-]+", "_", text.replace(",", "+").strip("[]()"))

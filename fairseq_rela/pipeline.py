@@ -1,4 +1,4 @@
-"""The chain from raw text to score; each stage is skipped where its result is there, complete and of the same make."""
+"""The stages from raw text to BLEU; a stage whose complete result from the same inputs exists is skipped."""
 
 import json
 import re
@@ -35,19 +35,19 @@ class Experiment(NamedTuple):
     """One task with one attention.
 
     Attributes:
-        task: a name of :func:`fairseq_rela.config.task_names`.
-        attention: a name of Table 1.
-        root: the experiments' folder. Fetched files lie in ``root/downloads``, raw text in ``root/TASK/raw``, data in
-            ``root/TASK/data``, a run in ``root/TASK/RUN`` (see :func:`fairseq_rela.naming.run_name`); TASK takes on the
-            names of other choices.
-        raw: a folder with the raw corpus, in the place of the stages download and extract.
-        overrides: of the Hydra configuration, such as ``optimization.max_epoch=3``.
-        workers: processes for the text, all cores where None.
-        choose: ``KEY=VALUE`` where a task offers a choice of data.
-        offline: a folder with files that were fetched elsewhere; nothing is fetched.
+        task: a name from :func:`fairseq_rela.config.task_names`.
+        attention: a variant name (paper, Table 1).
+        root: the folder of all experiments. It holds downloads in ``root/downloads``, raw text in ``root/TASK/raw``,
+            prepared data in ``root/TASK/data`` and a run in ``root/TASK/RUN`` (see
+            :func:`fairseq_rela.naming.run_name`). TASK includes the non-default choices of ``choose``.
+        raw: a folder with the raw corpus; replaces the stages download and extract.
+        overrides: Hydra overrides, such as ``optimization.max_epoch=3``.
+        workers: number of processes that prepare the text; None uses all cores.
+        choose: ``KEY=VALUE`` for each choice of data that is not the task's default.
+        offline: a folder with files downloaded elsewhere; nothing is downloaded.
         moses: a checkout of Moses, whose scripts then normalise and tokenise.
-        gold: a word alignment of the test set for the stage analyze, in the place of the task's own.
-        gold_alignment: a gold set for the analysis whose text is not the test set's, see
+        gold: a word alignment of the test set for the stage analyze; replaces the task's own.
+        gold_alignment: a folder, or files, with a gold word alignment of sentences other than the test set, see
             :func:`fairseq_rela.analysis.goldset.open_gold_set`.
     """
 
@@ -81,10 +81,10 @@ class Experiment(NamedTuple):
 
 
 def reproduce(experiment: Experiment, stages: Sequence[str] = STAGES) -> None:
-    """Run stages in their order.
+    """Run the given stages in the order of :data:`STAGES`.
 
     Raises:
-        InputError: an unknown task, attention or stage, or a stage failed.
+        InputError: the task, the attention, a stage, an override or a given folder is invalid, or a stage failed.
     """
     find_variant(experiment.attention)
     spec = experiment.spec  # refuses unknown tasks and choices
@@ -92,9 +92,9 @@ def reproduce(experiment: Experiment, stages: Sequence[str] = STAGES) -> None:
         if stage not in STAGES:
             raise InputError(f"no stage {stage!r}; there are {', '.join(STAGES)}")
     _refuse_reserved(experiment.overrides)
-    with _gold_set(experiment):  # refuses files that are missing, which are read hours later
+    with _gold_set(experiment):  # refuses missing files now; they are read hours later
         pass
-    if "train" in stages:  # which comes hours later
+    if "train" in stages:  # refuses missing config files now; training starts hours later
         config.checksums(experiment.task, [f"attention={experiment.attention}", *experiment.overrides])
     for option, folder in (("--offline", experiment.offline), ("--raw", experiment.raw), ("--moses", experiment.moses)):
         if folder is not None and not folder.is_dir():
@@ -110,7 +110,7 @@ def reproduce(experiment: Experiment, stages: Sequence[str] = STAGES) -> None:
         print(f"== {stage}: {time.monotonic() - start:.0f} s", flush=True)
 
 
-# stages that read and write the run; those before hold what they make by themselves
+# stages that lock the run's folder, with the verb that the error message uses; earlier stages lock their own outputs
 _HOLDING = {
     "average": "averaged",
     "translate": "translated",
@@ -121,9 +121,10 @@ _HOLDING = {
 
 
 def _held(experiment: Experiment, stage: str) -> ContextManager[None]:
-    """
+    """Return a context manager that locks the run's folder during a stage.
+
     Raises:
-        InputError: another process trains the run, or uses it.
+        InputError: another process trains or uses the run; raised when the context is entered.
     """
     if stage in _HOLDING and experiment.run.is_dir():
         return only_process(experiment.run, _HOLDING[stage])
@@ -153,17 +154,17 @@ def _extract(experiment: Experiment) -> None:
 
 
 def _identity(experiment: Experiment) -> Dict[str, Any]:
-    """What the raw text of a task is made from, as JSON gives it back."""
+    """Return what determines the raw text of a task, in the form in which JSON reads it back."""
     sources = json.loads(json.dumps(asdict(experiment.spec.sources)))
-    del sources["bytes_a_pair"]  # an estimate
+    del sources["bytes_a_pair"]  # an estimate, which does not change the text
     return {"task": experiment.task, "choices": dict(experiment.spec.choices), "sources": sources}
 
 
 def _extracted(experiment: Experiment) -> Optional[Dict[str, Any]]:
-    """The record of the raw text, None where there is none yet.
+    """Return the record of the extracted raw text, or None if nothing is extracted yet.
 
     Raises:
-        InputError: it was made of something else, of other archives for one.
+        InputError: the text was made from other corpora or archives, or a file is missing or has changed.
     """
     raw = experiment.folder / "raw"
     record = corpora.finished(raw, _identity(experiment))
@@ -201,15 +202,22 @@ def _train(experiment: Experiment) -> None:
 
 
 def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequence[str] = ()) -> None:
-    """Train by ``fairseq-hydra-train`` with the shipped configuration, or go on where an interrupted run stopped.
+    """Train with ``fairseq-hydra-train`` and the shipped configuration, or resume an interrupted run.
 
-    Before it starts, what it would restore is loaded: a torn ``checkpoint_last.pt`` is passed over for the
-    newest good checkpoint, and a restore file that is not there stops it, where fairseq would train anew. Afterwards
-    the checkpoint must hold the attention that was asked for.
+    The checkpoint to restore is loaded before training. If ``checkpoint_last.pt`` is damaged, training resumes from
+    the newest checkpoint that loads. A missing restore file is an error; fairseq would train from scratch. After
+    training, the checkpoint must hold the requested attention.
+
+    Args:
+        task: a name from :func:`fairseq_rela.config.task_names`.
+        attention: a variant name.
+        data: a prepared data folder.
+        save_dir: the folder for checkpoints, log and records.
+        overrides: Hydra overrides.
 
     Raises:
-        InputError: unknown task or attention, bad data, settings that differ from those the folder was trained
-            with, or training failed.
+        InputError: unknown task or attention, changed data, a folder that was trained with other settings, or
+            training failed.
     """
     find_variant(attention)
     config.require_task(task)
@@ -259,7 +267,7 @@ def _train_alone(
         *overrides,
     ]
     if "run=slurm" in overrides:
-        arguments.append("-m")  # for the launcher, which waits for the job
+        arguments.append("-m")  # Hydra uses the Slurm launcher only in a multirun; it returns when the job has ended
     if not _complete(save_dir, good):
         progress = TrainingProgress(save_dir)
         try:
@@ -279,14 +287,18 @@ def _train_alone(
 
 
 def _complete(save_dir: Path, good: Optional[checkpoints.Found]) -> bool:
-    """Whether a run died after its last update, before its record was written: fairseq would make one update more."""
+    """Return whether the newest good checkpoint already has all updates, and make it ``checkpoint_last.pt``.
+
+    This happens if a run dies after its last update and before its record is written. fairseq, started again, would
+    make one more update.
+    """
     if good is None:
         return False
     limit = checkpoints.load(good.path)["cfg"]["optimization"]["max_update"]
     if not 0 < limit <= good.updates:
         return False
     last = save_dir / "checkpoint_last.pt"
-    if good.path != last:  # fairseq copies it there last
+    if good.path != last:  # fairseq copies the state to this name last
         copy = save_dir / "checkpoint_last.pt.tmp"
         shutil.copyfile(good.path, copy)
         copy.replace(last)
@@ -294,12 +306,18 @@ def _complete(save_dir: Path, good: Optional[checkpoints.Found]) -> bool:
 
 
 def _torn(save_dir: Path) -> List[Path]:
-    """What a process that died left of checkpoints: fairseq writes them under such names first."""
+    """Return the half-written checkpoints of a process that died; fairseq first writes to names ending in ``.tmp``."""
     return [path for path in save_dir.glob("checkpoint*.pt.tmp") if path.is_file()]
 
 
 def _refuse_full_disk(save_dir: Path) -> None:
-    """Where training has failed, say so if it was for want of room, which fairseq tells in torch's words only."""
+    """Raise if the disk has no room for a checkpoint; after a failed training, fairseq's message does not say so.
+
+    Removes half-written checkpoints before raising.
+
+    Raises:
+        InputError: less space is free than the largest checkpoint takes, or than 1 MiB if there is none.
+    """
     torn = _torn(save_dir)
     sizes = [path.stat().st_size for path in [*save_dir.glob("checkpoint*.pt"), *torn]]
     free = shutil.disk_usage(save_dir).free
@@ -313,7 +331,11 @@ def _refuse_full_disk(save_dir: Path) -> None:
 
 
 def _refuse_foreign_run(save_dir: Path, wanted: Dict[str, Any]) -> None:
-    """What an interrupted run left is gone on with only where it was started with the same settings."""
+    """Record the settings with which a run starts, unless the folder holds checkpoints of another run.
+
+    Raises:
+        InputError: the folder holds checkpoints of a run with other settings, or not made by ``rela train``.
+    """
     started = save_dir / "train.started.json"
     begun = any(save_dir.glob("checkpoint*.pt"))
     if begun and started.is_file():
@@ -335,7 +357,7 @@ def _refuse_different(save_dir: Path, what: str, record: Dict[str, Any], wanted:
         raise InputError(f"{save_dir} {what} with other {names}; give another --save-dir or experiments folder")
 
 
-# what `rela train` sets itself, and where to say it instead
+# keys that `rela train` sets itself, with the option to use instead
 _RESERVED = {
     "attention": "--attention",
     "model.attention": "--attention",
@@ -357,7 +379,11 @@ def _refuse_reserved(overrides: Sequence[str]) -> None:
 
 
 def _restore(save_dir: Path, overrides: Sequence[str], good: Optional[checkpoints.Found]) -> List[str]:
-    """Overrides that make fairseq restore a checkpoint that loads, if there is one."""
+    """Return the overrides that make fairseq restore a checkpoint that loads; none if its default is right.
+
+    Raises:
+        InputError: a checkpoint given by an override, or every checkpoint of the folder, cannot be loaded.
+    """
     for key in ("checkpoint.restore_file", "checkpoint.finetune_from_model"):
         for override in overrides:
             name, value = split_override(override)
@@ -378,7 +404,7 @@ def _restore(save_dir: Path, overrides: Sequence[str], good: Optional[checkpoint
 
 
 def _quoted(path: Path) -> str:
-    """A path as the value of a Hydra override, quoted where it holds more than plain characters."""
+    """Return a path as the value of a Hydra override, quoted if it holds special characters."""
     if re.fullmatch(r"[\w/.\-]+", str(path), re.ASCII):
         return str(path)
     escaped = str(path).replace("\\", "\\\\").replace("'", "\\'")
@@ -390,7 +416,18 @@ def _average(experiment: Experiment) -> None:
 
 
 def average_last(folder: Path, number: int, output: Path) -> None:
-    """Average the last states of a run, and say which they are."""
+    """Average the last checkpoints of a run and print which they are.
+
+    Writes a record beside the average, ``OUTPUT.json``. If the record shows the same checkpoints, nothing is written.
+
+    Args:
+        folder: the run's folder.
+        number: how many checkpoints to average.
+        output: the file to write.
+
+    Raises:
+        InputError: too few checkpoints, an output without a name, or as :func:`fairseq_rela.checkpoints.average`.
+    """
     if not output.name:
         raise InputError(f"--output {output}: give the name of a file to write")
     choice = checkpoints.choose_last(folder, number)
@@ -457,9 +494,10 @@ def _checksums(paths: Sequence[Path]) -> Dict[str, str]:
 
 
 def _checksum_of_stage(path: Path, stage: str) -> str:
-    """
+    """Return the SHA-256 checksum of a file that a stage makes.
+
     Raises:
-        InputError: the file is not there; the line names the stage that makes it.
+        InputError: the file is missing; the message names the stage that makes it.
     """
     if not path.is_file():
         raise InputError(f"{path} is missing; run the stage {stage} first")
@@ -555,7 +593,7 @@ def _analyze(experiment: Experiment) -> None:
             made_of["gold"] = gold_record(gold_set.files, gold_set.links)
         done = read_record(output) if output.is_file() and (experiment.run / "examples.json").is_file() else {}
         if gold_set is None and gold is None and "files" in (done.get("gold") or {}):
-            del made_of["gold"]  # of a gold set that was given before
+            del made_of["gold"]  # keep the analysis of a gold set given in an earlier call
         if {key: done.get(key) for key in made_of} == made_of and "words" in done:
             print(f"{output}: already analysed")
             return
@@ -571,7 +609,7 @@ def _analyze(experiment: Experiment) -> None:
 
 @contextmanager
 def _gold_set(experiment: Experiment) -> Iterator[Optional[GoldSet]]:
-    """Open the gold set that is given, while its files are needed."""
+    """Yield the opened gold set of an experiment, or None if it has none; its files exist within the context."""
     if not experiment.gold_alignment:
         yield None
         return
@@ -580,7 +618,7 @@ def _gold_set(experiment: Experiment) -> Iterator[Optional[GoldSet]]:
 
 
 def describe_attention(summary: Dict[str, Any]) -> str:
-    """A line a site: what ran, its sparsity and its null rate."""
+    """Return one line per site: the attention that ran, its sparsity and its null rate, both in percent."""
     return "\n".join(
         f"{site:8} {'/'.join(entry['variants']):18} exact zeros {entry['sparsity']:6.1%}   "
         f"null queries {entry['null_rate']:6.1%}"
@@ -589,7 +627,7 @@ def describe_attention(summary: Dict[str, Any]) -> str:
 
 
 def table(experiments: Sequence[Experiment]) -> str:
-    """What came out, a column a run: BLEU with its signature, parameters, sparsity, which attention ran."""
+    """Return a table with a column per run: BLEU and its signature, parameters, sparsity, the attention that ran."""
     rows: Dict[str, List[str]] = {}
 
     def add(name: str, value: str) -> None:

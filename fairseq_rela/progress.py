@@ -1,4 +1,4 @@
-"""What to show while fairseq trains: what an update is, what it will cost in disk and time, an epoch a line."""
+"""Progress of a fairseq training: size of an update, disk space, remaining time, and one line per epoch."""
 
 import re
 import shutil
@@ -20,12 +20,12 @@ _GIGA = 1e9
 
 
 class TrainingProgress:
-    """Called with each line of fairseq-train's log; gives what to print of it, or None.
+    """Function that takes a line of fairseq-train's log and returns the text to print for it, or None.
 
-    In a terminal, a bar shows the updates and the time that remains.
+    In a terminal, a progress bar shows the updates and the remaining time.
 
     Args:
-        folder: where the checkpoints go, for its free space.
+        folder: the folder of the checkpoints, whose free disk space is reported.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -35,7 +35,7 @@ class TrainingProgress:
         self._told_time = False
 
     def __call__(self, line: str) -> Optional[str]:
-        if "'optimization': {" in line and not self._settings:  # the whole configuration, as fairseq understood it
+        if "'optimization': {" in line and not self._settings:  # fairseq prints its whole configuration in one line
             self._settings = {key: int(value) for key, value in _SETTINGS.findall(line)}
             frequency = _FREQUENCY.search(line)
             self._settings["update_freq"] = int(frequency.group(1)) if frequency else 1
@@ -58,10 +58,10 @@ class TrainingProgress:
             self._bar.close()
 
     def _cost(self, parameters: int) -> str:
-        """What an update is, and the space that the checkpoints take when all are there."""
+        """Return the number of target tokens in an update and the disk space of all checkpoints, in GB (1e9 bytes)."""
         size = parameters * _BYTES_A_PARAMETER / _GIGA
         kept = sum(max(self._settings.get(key, 0), 0) for key in ("keep_interval_updates", "keep_last_epochs"))
-        needed = size * (kept + 3)  # the best, the last, and the one that is being written
+        needed = size * (kept + 3)  # best, last, and the one being written
         free = shutil.disk_usage(self._folder).free / _GIGA
         text = f"checkpoints: up to {kept + 2} of {size:.2f} GB, {needed:.1f} GB in all; {free:.1f} GB are free"
         if needed > free:
