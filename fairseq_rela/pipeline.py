@@ -379,7 +379,7 @@ def _refuse_reserved(overrides: Sequence[str]) -> None:
 
 
 def _restore(save_dir: Path, overrides: Sequence[str], good: Optional[checkpoints.Found]) -> List[str]:
-    """Return the overrides that make fairseq restore a checkpoint that loads; none if its default is right.
+    """Return overrides that make fairseq restore the newest checkpoint that loads, if it would not do so by itself.
 
     Raises:
         InputError: a checkpoint given by an override, or every checkpoint of the folder, cannot be loaded.

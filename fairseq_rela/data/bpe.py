@@ -1,4 +1,4 @@
-"""Byte pair encoding as subword-nmt's: joint codes, separate vocabularies with a threshold (Sennrich et al. 2016)."""
+"""Byte pair encoding as in subword-nmt: joint codes, one vocabulary per language (Sennrich et al. 2016)."""
 
 import io
 import re
@@ -14,20 +14,20 @@ from .learn_bpe import END, INSIDE
 from .lines import PathLike, read_line_blocks, read_lines, write_whole
 
 _SEPARATOR = re.compile(r"(@@ )|(@@ ?$)")
-MAX_CACHED = 1 << 19  # words; some 100 MB a Segmenter, of which every worker process has one a language
-_BLOCK = 1000  # lines that are counted at once
-_EDGES = "\r\n "  # what subword-nmt strips from a line, and puts back
+MAX_CACHED = 1 << 19  # words, about 100 MB per Segmenter; every worker process has one Segmenter per language
+_BLOCK = 1000  # lines counted at once
+_EDGES = "\r\n "  # subword-nmt strips these from a line and puts them back
 
 
 def undo(line: str) -> str:
-    """Pieces to words: ``"lo@@ w er"`` to ``"low er"``."""
+    """Return a line with its pieces joined to words: ``"low er"`` for ``"lo@@ w er"``."""
     return _SEPARATOR.sub("", line)
 
 
 class Segmenter:
-    """Splits words into pieces as subword-nmt's ``BPE``, but each word type once only.
+    """Splits words into the same pieces as subword-nmt's ``BPE``, and caches them, so that a word is split once.
 
-    Pickled, it leaves the words behind that it has split before.
+    Pickling drops the cache.
     """
 
     def __init__(self, bpe: apply_bpe.BPE) -> None:
@@ -38,10 +38,10 @@ class Segmenter:
         return Segmenter, (self._bpe,)
 
     def process_line(self, line: str) -> str:
-        """The pieces of a line of words; of several spaces between words, one is left.
+        """Return a line split into pieces; several spaces between words become one.
 
         Raises:
-            InputError: as :meth:`split_word`.
+            InputError: as for :meth:`split_word`.
         """
         words = line.strip(_EDGES)
         if "  " in words or len(words) != len(line):
@@ -51,19 +51,19 @@ class Segmenter:
         return " ".join(map(self._cache.__getitem__, words.split(" ")))
 
     def segment_tokens(self, words: Iterable[str]) -> List[str]:
-        """The pieces of words.
+        """Return the pieces of all words in one list.
 
         Raises:
-            InputError: as :meth:`split_word`.
+            InputError: as for :meth:`split_word`.
         """
         return [piece for word in words if word for piece in self._cache[word].split(" ")]
 
     def split_word(self, word: str) -> str:
-        """The pieces of one word with spaces between, without regard to what was split before.
+        """Return the pieces of one word, joined by spaces, without using the cache.
 
         Raises:
-            InputError: undoing does not give the word back, as of ``a@@``; or subword-nmt finds no end, as it may where
-                words, or those that the codes were learnt from, have ``</w>`` in them.
+            InputError: joining the pieces does not return the word, as for ``a@@``, or subword-nmt recurses forever,
+                which can happen if the word or the words of the codes contain ``</w>``.
         """
         try:
             pieces = " ".join(self._bpe.segment_tokens([word]))
@@ -71,22 +71,22 @@ class Segmenter:
             raise InputError(
                 f"the word {word!r} cannot be split; has it, or the text of the codes, a {END}?"
             ) from error
-        self._bpe.cache.clear()  # grows without bound, and ours is there already
+        self._bpe.cache.clear()  # grows without limit, and Segmenter has its own
         return _undoable(pieces, word)
 
     def limit(self, vocabulary: Dict[str, int], threshold: int, merged: Optional[Dict[str, str]] = None) -> "Segmenter":
-        """What splits pieces further until they are in a vocabulary, by the same codes.
+        """Return a segmenter with the same codes that splits pieces further until they are in a vocabulary.
 
         Args:
             vocabulary: pieces and their frequencies.
-            threshold: the least frequency of a piece that may be produced.
-            merged: words with what this one makes of them; the limited one then knows them from the beginning.
+            threshold: minimum frequency of a piece that may be produced.
+            merged: words with their pieces from this segmenter, joined by spaces; fills the cache of the new one.
 
         Raises:
-            InputError: no piece is as frequent.
+            InputError: no piece reaches the threshold.
         """
         allowed = {piece for piece, count in vocabulary.items() if count >= threshold}
-        if not allowed:  # subword-nmt would take an empty vocabulary for none at all
+        if not allowed:  # subword-nmt treats an empty vocabulary as no vocabulary
             raise InputError(f"no piece occurs {threshold} times; lower --vocabulary-threshold")
         bpe = copy(self._bpe)
         bpe.vocab, bpe.cache = allowed, {}
@@ -97,10 +97,10 @@ class Segmenter:
 
 
 def _limit(bpe: apply_bpe.BPE, merged: Dict[str, str]) -> Dict[str, str]:
-    """Words with their pieces, from what the codes make of them without the vocabulary.
+    """Return words with their pieces in the vocabulary, from their pieces without a vocabulary.
 
-    Words are missing of which that does not say enough: of one letter and with ``@@``; and all, where ``</w>`` was in
-    the words that the codes were learnt from, so that merges can be taken for others.
+    Words that subword-nmt may split differently are left out: words of one letter and words with ``@@``. The result
+    is empty if the codes were learnt from words with ``</w>``, because then two merges can look the same.
     """
     for merge, (_, right) in bpe.bpe_codes_reverse.items():
         if END in merge and not (merge.index(END) == len(merge) - len(END) and len(right) > len(END)):
@@ -114,9 +114,9 @@ def _limit(bpe: apply_bpe.BPE, merged: Dict[str, str]) -> Dict[str, str]:
 
 
 class _Limited(Dict[str, str]):
-    """Pieces to those of a vocabulary that they are split into, by undoing merges; as subword-nmt's recursive_split.
+    """Maps a piece to its pieces in the vocabulary by undoing merges, as subword-nmt's ``recursive_split`` does.
 
-    Each piece once, and what merges were made of as well: the pieces of words have most of it in common.
+    Every piece and every part of a merge is split once and cached, because words have most of them in common.
     """
 
     def __init__(self, bpe: apply_bpe.BPE) -> None:
@@ -135,10 +135,10 @@ class _Limited(Dict[str, str]):
 
 
 def _undoable(pieces: str, word: str) -> str:
-    """The pieces.
+    """Return the pieces if joining them returns the word.
 
     Raises:
-        InputError: undoing does not give the word back.
+        InputError: joining the pieces returns another word.
     """
     if undo(pieces) != word:
         raise InputError(f"the word {word!r} is not what is left of its BPE pieces {pieces!r} when they are joined")
@@ -146,10 +146,10 @@ def _undoable(pieces: str, word: str) -> str:
 
 
 class _Cache(Dict[str, str]):
-    """Words to their pieces; a dictionary, for looking up a word then runs no Python code.
+    """Maps words to their pieces; a dictionary, because a lookup in it runs no Python code.
 
-    When full it begins anew rather than refuse new words: the frequent ones are back at once, and a corpus whose
-    parts differ, one after the other, stays fast.
+    A full cache is emptied instead of refusing new words. Frequent words return at once, and a corpus whose parts
+    differ from each other stays fast.
     """
 
     def __init__(self, segmenter: Segmenter) -> None:
@@ -164,22 +164,23 @@ class _Cache(Dict[str, str]):
 
 
 def load_segmenter(codes: PathLike, vocabulary: Optional[PathLike] = None, threshold: int = 1) -> Segmenter:
-    """What splits words into pieces.
+    """Return the segmenter of a codes file.
 
     Args:
         codes: the codes file.
-        vocabulary: a file of pieces with frequencies; others are split further until they are in it.
-        threshold: the least frequency of a piece that may be produced.
+        vocabulary: a file of pieces with frequencies; pieces that are not in it are split further.
+        threshold: minimum frequency of a piece that may be produced; used with a vocabulary only.
 
     Raises:
-        InputError: no such file, a vocabulary given as codes and the reverse, or no piece reaches the threshold.
+        InputError: a file is missing or invalid, such as a vocabulary in place of codes, or no piece reaches the
+            threshold.
     """
     lines = list(read_lines(codes))
     if not lines or not lines[0].startswith("#version:"):
         raise InputError(f"{codes}: not a BPE codes file, whose first line begins with #version:")
     if len(lines) == 1:
         raise InputError(f"{codes}: holds no BPE merges; make it again")
-    for number, line in enumerate(lines[1:], 2):  # subword-nmt would end the process
+    for number, line in enumerate(lines[1:], 2):  # subword-nmt would exit the process
         if len(line.split(" ")) != 2:
             raise InputError(f"{codes}, line {number}: not two symbols with a space between; is the file damaged?")
     segmenter = Segmenter(apply_bpe.BPE(io.StringIO("\n".join(lines) + "\n")))
@@ -187,10 +188,10 @@ def load_segmenter(codes: PathLike, vocabulary: Optional[PathLike] = None, thres
 
 
 def read_vocabulary(path: PathLike) -> Iterator[Tuple[str, int]]:
-    """Pieces and frequencies of a vocabulary file.
+    """Yield the pieces and frequencies of a vocabulary file.
 
     Raises:
-        InputError: a line that is not a piece and a number.
+        InputError: a line is not a piece and a number.
     """
     for number, line in enumerate(read_lines(path), 1):
         piece, _, count = line.rpartition(" ")
@@ -206,19 +207,24 @@ def write_vocabulary(path: PathLike, pieces: Dict[str, int]) -> None:
 
 
 def count_words(lines: Iterable[str]) -> "Counter[str]":
-    """Frequencies of what spaces, and nothing else, separate."""
+    """Return the frequency of each word; words are separated by spaces only."""
     counts = Counter(chain.from_iterable(line.split(" ") for line in lines))
     del counts[""]  # of an empty line and between two spaces
     return counts
 
 
 def count_words_of(path: PathLike) -> "Counter[str]":
-    """The same of a file."""
+    """Return the frequency of each word in a file; words are separated by spaces and LF only."""
     return count_words(" ".join(block.decode()) for block in read_line_blocks(path, _BLOCK))
 
 
 def count_pieces(pieces: Iterable[str], counts: Iterable[int]) -> Dict[str, int]:
-    """Frequencies of pieces, from the pieces of words and how often each word occurs."""
+    """Return the frequency of each piece.
+
+    Args:
+        pieces: the pieces of each word, joined by spaces.
+        counts: the frequency of each word, in the same order.
+    """
     frequencies: DefaultDict[str, int] = defaultdict(int)
     for word, count in zip(pieces, counts):
         for piece in word.split(" "):

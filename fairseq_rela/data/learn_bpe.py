@@ -1,4 +1,4 @@
-"""Learning BPE merges, the same as subword-nmt's, which does not scale to the millions of words of a WMT corpus."""
+"""Learn the BPE merges that subword-nmt would learn, fast enough for the millions of word types of a WMT corpus."""
 
 import gc
 import heapq
@@ -16,21 +16,21 @@ from tqdm import tqdm
 
 from ..errors import InputError
 
-END = "</w>"  # of a word; it belongs to the last symbol
-INSIDE = "@@"  # at the end of a piece: the word goes on
-_HEADER = "#version: 0.2"  # of codes where the end of a word belongs to its last symbol
-_MIN_FREQUENCY = 2  # of a pair that is merged; subword-nmt's default
-_MAX_MERGES = 1_000_000  # each needs a code point, of which there are 1,114,112
-_IN_ARRAYS = 1000  # merges, the first, of pairs in so many words that arrays are faster than strings
+END = "</w>"  # end of a word; part of its last symbol
+INSIDE = "@@"  # end of a piece that is not the last one of a word
+_HEADER = "#version: 0.2"  # codes in which the end of a word is part of its last symbol
+_MIN_FREQUENCY = 2  # minimum frequency of a merged pair; subword-nmt's default
+_MAX_MERGES = 1_000_000  # each needs a code point; there are 1,114,112
+_IN_ARRAYS = 1000  # the first merges; their pairs are in so many words that arrays are faster than strings
 
 
 class Learned(NamedTuple):
-    """What :func:`learn` has learnt.
+    """Result of :func:`learn`.
 
     Attributes:
-        codes: the lines of a codes file, those of subword-nmt's ``learn_bpe(..., is_dict=True)``.
-        pieces: the words with their pieces by these codes, as of :meth:`.bpe.Segmenter.split_word`. Words with ``@@``
-            are missing, which it may refuse; and all, where any word has ``</w>``.
+        codes: the lines of a codes file, the same as from subword-nmt's ``learn_bpe(..., is_dict=True)``.
+        pieces: each word with its pieces by these codes, as from :meth:`.bpe.Segmenter.split_word`. Words with ``@@``
+            are left out, because that method may refuse them. Empty if any word contains ``</w>``.
     """
 
     codes: List[str]
@@ -38,21 +38,21 @@ class Learned(NamedTuple):
 
 
 def learn(counts: Dict[str, int], merges: int) -> Learned:
-    """Joint codes of the words of a text, and the words split by them.
+    """Return the BPE codes of the words of a text, and the words split by them.
 
-    ``merges`` times, the most frequent pair of neighbouring symbols becomes one symbol in all words; of equally
-    frequent pairs it is the lexicographically greatest. It ends before where no pair occurs twice. Pairs that
-    overlap, as in ``a a a``, count each.
+    Each of the ``merges`` steps turns the most frequent pair of neighbouring symbols into one symbol in all words.
+    Among equally frequent pairs it takes the lexicographically greatest. Learning stops early if no pair occurs at
+    least twice. Overlapping pairs are all counted: ``a a a`` has two pairs.
 
-    The codes may differ from subword-nmt's for words with ``</w>`` before their last letter: there two merges can
-    spell one symbol, and subword-nmt then miscounts the pairs around it.
+    The codes may differ from subword-nmt's for words with ``</w>`` before their last letter: two merges can then
+    give the same symbol, and subword-nmt miscounts the pairs around it.
 
     Args:
-        counts: frequency of every word, of both languages together for joint codes. No word holds whitespace.
-        merges: how many merge operations to learn.
+        counts: frequency of every word, for joint codes of both languages together. Words contain no white space.
+        merges: number of merge operations to learn.
 
     Raises:
-        InputError: there is nothing to merge at all, or there are more merges than symbols can be told apart.
+        InputError: there is no pair to merge, or more than 1,000,000 merges are requested.
     """
     if merges > _MAX_MERGES:
         raise InputError(f"{merges:,} BPE merges are too many; ask for at most {_MAX_MERGES:,}")
@@ -72,7 +72,7 @@ def learn(counts: Dict[str, int], merges: int) -> Learned:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """The search for cycles, of which the learner makes none, takes an eighth of its time."""
+    """Disable garbage collection within the context; the learner makes no cycles, and it would take 1/8 of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -83,10 +83,10 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 class _Symbols(Dict[str, str]):
-    """Spellings to symbols, each made when it is asked for first.
+    """Maps spellings to symbols; a symbol is created when its spelling is looked up first.
 
     Attributes:
-        spellings: of the symbols, whose code points are the indices.
+        spellings: the spelling of each symbol, at the index of the symbol's code point.
     """
 
     def __init__(self) -> None:
@@ -99,17 +99,17 @@ class _Symbols(Dict[str, str]):
         return symbol
 
 
-# a pair, what it becomes in a merge, how often, and the indices at which it does
+# a pair, the pair that a merge turns it into, how often, and the indices where this happens
 _Change = Tuple[str, str, int, Any]
 
 
 class _Pair:
-    """What is known of two neighbouring symbols.
+    """Frequency and places of a pair of neighbouring symbols.
 
     Attributes:
-        frequency: how often they occur.
-        where: the indices of the words that have them; of the first of the two, while the words are in arrays. Also
-            where they no longer are.
+        frequency: how often the pair occurs.
+        where: indices of the words with this pair; while the words are in arrays, indices of its first symbol. It
+            may also have places where the pair is no longer.
     """
 
     __slots__ = ("frequency", "where")
@@ -119,14 +119,14 @@ class _Pair:
 
 
 class _Letters:
-    """The words of a text in arrays, one after the other.
+    """The words of a text in NumPy arrays, one after the other.
 
     Attributes:
-        frequencies: how often each word occurs.
-        words: for each letter, the index of the word that it is in.
-        symbols: the symbol of each letter, a code point. That of a merged pair stands where the first was, ``_GONE``
-            where the second was; at index -1 stands ``_NONE``.
-        before, after: the index of the symbol at the left and at the right in the same word, -1 where there is none.
+        frequencies: frequency of each word.
+        words: for each letter, the index of its word.
+        symbols: for each letter, its symbol as a code point. A merge stores the new symbol at the first letter of the
+            pair and ``_GONE`` at the second. Index -1 holds ``_NONE``.
+        before, after: for each letter, the index of the left and of the right symbol in its word, -1 if there is none.
     """
 
     _NONE, _GONE = -1, -2
@@ -135,10 +135,10 @@ class _Letters:
         lengths = numpy.fromiter(map(len, words), numpy.int32, len(words))
         ends = numpy.cumsum(lengths) - 1
         letters = 2 * numpy.frombuffer("".join(words).encode("utf-32-le", "surrogatepass"), numpy.int32)
-        letters[ends] += 1  # the last of a word is another symbol
+        letters[ends] += 1  # a letter at the end of a word is another symbol
         occurs = numpy.zeros(2 * (sys.maxunicode + 1), bool)
         occurs[letters] = True
-        for letter in numpy.flatnonzero(occurs).tolist():  # which makes their symbols, in this order
+        for letter in numpy.flatnonzero(occurs).tolist():  # creates the symbols in this order
             symbols[chr(letter // 2) + END * (letter % 2)]
         self.frequencies = numpy.asarray(frequencies)
         self.words = numpy.repeat(numpy.arange(len(words), dtype=numpy.int32), lengths)
@@ -148,14 +148,20 @@ class _Letters:
         self.before[ends + 1] = self.after[ends] = -1
 
     def pairs(self) -> Iterator[Tuple[str, int, Any]]:
-        """All pairs, how often each occurs, and the indices of its first symbol."""
+        """Yield each pair, its frequency, and the indices of its first symbol."""
         at = numpy.flatnonzero(self.after >= 0).astype(numpy.int32)
         for symbol, _, firsts in self._group(at, at):
             for other, frequency, indices in self._group(self.after[firsts], firsts):
                 yield symbol + other, frequency, indices
 
     def merge(self, pair: str, merged: str, at: Any) -> Iterator[_Change]:
-        """Makes one symbol of a pair, which is to be found at some of these indices, in ascending order."""
+        """Replace a pair by one symbol and yield the changes of the pairs beside it.
+
+        Args:
+            pair: the two symbols.
+            merged: the new symbol.
+            at: indices of the first symbol, ascending; those where the pair is no longer are ignored.
+        """
         first, second = pair
         at = at[(self.symbols[at] == ord(first)) & (self.symbols[self.after[at]] == ord(second))]
         if first == second:
@@ -164,14 +170,14 @@ class _Letters:
         right = self.after[removed]
         self.symbols[at], self.symbols[removed] = ord(merged), self._GONE
         self.after[at], self.before[right] = right, at
-        # but where the same pair was at the left: that one finds this one at its right
+        # between two neighbouring merged pairs, the left one is _GONE here; the second loop yields this change
         for other, frequency, indices in self._group(left, left):
             yield other + first, other + merged, frequency, indices
         for other, frequency, indices in self._group(right, at):
             yield second + (first if other == merged else other), merged + other, frequency, indices
 
     def _apart(self, at: Any) -> Any:
-        """The indices without those to the right of one that is kept."""
+        """Return the indices without those whose first symbol is the second symbol of a pair that is kept."""
         kept, removed = [], -1
         for index, after in zip(at.tolist(), self.after[at].tolist()):
             if index != removed:
@@ -180,7 +186,7 @@ class _Letters:
         return numpy.array(kept, at.dtype)
 
     def _group(self, at: Any, indices: Any) -> Iterator[Tuple[str, int, Any]]:
-        """The symbols at some indices, each once; how often its words occur, and its part of the ``indices`` beside."""
+        """Yield each symbol at the indices ``at`` once, with its frequency and the entries of ``indices`` beside it."""
         symbols = self.symbols[at]
         order = numpy.argsort(symbols, kind="stable")
         symbols, indices = symbols[order], indices[order]
@@ -192,7 +198,7 @@ class _Letters:
                 yield chr(symbol), frequency, indices[start:end]
 
     def strings(self) -> List[str]:
-        """The words, each the string of its symbols."""
+        """Return each word as the string of its symbols."""
         kept = self.symbols[:-1] >= 0
         text = self.symbols[:-1][kept].tobytes().decode("utf-32-le", "surrogatepass")
         ends = numpy.cumsum(numpy.bincount(self.words[kept])).tolist()
@@ -202,24 +208,23 @@ class _Letters:
 class _Learner:
     """The words of a text as symbols, and the frequency of every pair of neighbouring symbols.
 
-    A symbol is a code point that stands for its spelling; a pair is a string of two symbols. The first merges are made
-    in arrays, for each pair is in very many words; then a word is the string of all of its symbols, which is searched
-    and split at the speed of C, and takes a hundred bytes.
+    A symbol is a code point that stands for its spelling; a pair is a string of two symbols. The first merges are
+    done in arrays, because each pair is in very many words. After that a word is the string of its symbols, which
+    Python searches and splits at the speed of C and which takes about 100 bytes.
 
     Attributes:
-        frequencies: how often each word of two or more letters occurs.
-        in_arrays: how many merges are left to be made in arrays.
+        frequencies: frequency of each word of two or more letters.
+        in_arrays: number of merges that are still to be done in arrays.
         letters: these words in arrays; None when they are in strings.
-        words: these words in strings, once they are.
-        ambiguous: some word has ``</w>``, so that two merges may spell one symbol.
-        least: the frequency below which pairs are forgotten: they will not be merged. A pair becomes more frequent only
-            in the merge that makes it, unless another spells it, too.
-        pairs: those of at least this frequency.
-        waiting: the pairs by their frequency. It may be out of date there, but only too high: a pair waits once more
-            when it becomes more frequent.
-        queue: a heap of these frequencies, negated, for a heap has its least entry first.
-        highest, next: the frequency whose turn it is, and the pairs that have it with their spelling, in order: the
-            last is merged next.
+        words: these words in strings; empty while they are in arrays.
+        ambiguous: whether some word contains ``</w>``, so that two merges may give the same symbol.
+        least: pairs below this frequency are dropped, because they will never be merged. Only the merge that creates
+            a pair makes it more frequent, unless another merge gives the same symbol.
+        pairs: the pairs of at least this frequency.
+        waiting: frequency to pairs. A pair may have become less frequent since it was added, but not more frequent:
+            then it is added again.
+        queue: heap of these frequencies, negated, because ``heapq`` returns the smallest entry first.
+        highest, next: the current frequency, and its pairs with their spellings, sorted; the last is merged next.
     """
 
     def __init__(self, counts: Dict[str, int], merges: int) -> None:
@@ -230,7 +235,7 @@ class _Learner:
             raise InputError("the training text has no word of two letters, so there is no BPE to learn")
         self.frequencies = array("q", map(counts.__getitem__, words))
         self.words: List[str] = []
-        self.in_arrays = 0 if self.ambiguous else _IN_ARRAYS  # there the pairs that a merge makes must be new
+        self.in_arrays = 0 if self.ambiguous else _IN_ARRAYS  # in arrays, a merge must create new pairs only
         self.letters: Optional[_Letters] = _Letters(words, self.frequencies, self.symbols)
         self.least = 1 if self.ambiguous else self._least_frequency(merges)
         self.pairs: Dict[str, _Pair] = {}
@@ -244,15 +249,15 @@ class _Learner:
                 self.enqueue(pair)
 
     def _least_frequency(self, merges: int) -> int:
-        """The least frequency that a pair may have when it is merged, or a bound: that of the word of rank ``merges``.
+        """Return a lower bound of the frequency of every merged pair: the frequency of the word of rank ``merges``.
 
-        For each word needs a merge of its own to be whole. So before any merge one of these words is not, and its pairs
-        are as frequent as it is, at least.
+        Each word needs a merge of its own to become one symbol. So before each merge, one of the ``merges`` most
+        frequent words is not yet one symbol, and its pairs are at least as frequent as this word.
         """
         return sorted(self.frequencies, reverse=True)[merges - 1] if merges <= len(self.frequencies) else 1
 
     def count(self, indices: Iterable[int]) -> int:
-        """How often words occur together."""
+        """Return the sum of the frequencies of some words."""
         return sum(map(self.frequencies.__getitem__, indices))
 
     def spell(self, pair: str) -> Tuple[str, str]:
@@ -273,7 +278,7 @@ class _Learner:
             others.append(pair)
 
     def most_frequent(self) -> Optional[str]:
-        """Takes the pair to merge next out of the queue; None where no pair is frequent enough."""
+        """Remove the next pair to merge from the queue and return it, or None if no pair is frequent enough."""
         while self.queue or self.next:
             if not self.next or (self.queue and -self.queue[0] > self.highest):
                 self._take_next_frequency()
@@ -285,7 +290,7 @@ class _Learner:
         return None
 
     def _take_next_frequency(self) -> None:
-        left, self.next = self.next, []  # left, where a pair has become more frequent than these
+        left, self.next = self.next, []  # pairs are left if a new pair is more frequent
         self.highest = -heapq.heappop(self.queue)
         for pair in chain(self.waiting.pop(self.highest), (pair for *_, pair in left)):
             if self.frequency(pair) == self.highest:
@@ -295,7 +300,7 @@ class _Learner:
         self.next.sort()
 
     def merge(self, pair: str) -> None:
-        """Makes one symbol of the pair in all words, beginning at the left where it overlaps with itself."""
+        """Replace the pair by one symbol in all words, from left to right if it overlaps with itself."""
         merged = self.symbols["".join(self.spell(pair))]
         if not self.in_arrays:
             self.leave_arrays()
@@ -308,13 +313,13 @@ class _Learner:
 
     def _merge_in_strings(self, pair: str, merged: str, where: "array[int]") -> None:
         first, second = pair
-        before: DefaultDict[str, List[int]] = defaultdict(list)  # the words by what is at the left of the pair there
+        before: DefaultDict[str, List[int]] = defaultdict(list)  # words by the symbol on the left of the pair
         after: DefaultDict[str, List[int]] = defaultdict(list)
         twice: List[int] = []
         words = self.words
         for index in where:
             left, found, right = words[index].partition(pair)
-            if not found:  # lost the pair to an earlier merge, or was listed twice
+            if not found:  # an earlier merge removed the pair, or the word is listed twice
                 continue
             if pair in right:
                 twice.append(index)
@@ -331,11 +336,11 @@ class _Learner:
         self._change(changed, 0 if twice else self.least, partial(array, "i"))
 
     def _merge_in_word(self, index: int, pair: str, merged: str) -> Iterator[_Change]:
-        """In a word that has the pair more than once."""
+        """Replace a pair in a word that has it more than once, and yield the changes of the pairs beside it."""
         first, second = pair
         parts = self.words[index].split(pair)
         self.words[index] = merged.join(parts)
-        was = now = parts[0][-1:]  # the left neighbour before this merge and after it
+        was = now = parts[0][-1:]  # the left neighbour, before and after this merge
         for part in parts[1:]:
             if now:
                 yield was + first, now + merged, self.frequencies[index], [index]
@@ -346,11 +351,17 @@ class _Learner:
                 was, now = second, merged
 
     def _change(self, changed: List[_Change], least: int, keep: Callable[[Any], Any]) -> None:
-        """What a merge changes. New pairs below a frequency are not kept; of others, the indices as told."""
+        """Apply the changes of a merge to the frequencies and places of the pairs.
+
+        Args:
+            changed: the changes.
+            least: new pairs below this frequency are dropped.
+            keep: function that converts the indices of a new pair to the form that is stored.
+        """
         pairs = self.pairs
         for old, new, frequency, indices in changed:
             loses, gains = pairs.get(old), pairs.get(new)
-            if loses is not None:  # as does the pair itself where it overlaps, as in a a a
+            if loses is not None:  # None for dropped pairs and, as in a a a, for the merged pair itself
                 loses.frequency -= frequency
                 if loses.frequency < self.least:
                     del pairs[old]
@@ -363,7 +374,7 @@ class _Learner:
             self.enqueue(new)
 
     def leave_arrays(self) -> None:
-        """Go on with words as strings."""
+        """Convert the words from arrays to strings."""
         if self.letters is None:
             return
         self.words = self.letters.strings()
@@ -372,11 +383,11 @@ class _Learner:
         self.letters = None
 
     def pieces(self, counts: Iterable[str]) -> Dict[str, str]:
-        """The words with their pieces, as of :class:`Learned`.
+        """Return the words with their pieces, see :class:`Learned`.
 
-        Codes are applied to a word in the order in which they were learnt, and so were they here: a pair that has been
-        merged does not come up again, since a symbol is always made by the merge that made it first. Only ``</w>`` in
-        a word can bring a symbol about in two ways.
+        The symbols of a word after learning are its pieces: codes are applied in the order in which they were learnt,
+        and a merged pair does not occur again, because each symbol is created by one merge only. The exception is
+        ``</w>`` in a word, which allows two merges to create the same symbol.
         """
         if self.ambiguous:
             return {}

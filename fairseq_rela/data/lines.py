@@ -1,4 +1,4 @@
-"""Text files whose lines end at LF and nowhere else, and outputs that appear whole or not at all."""
+"""Read text files whose lines end only at LF, and write outputs that are complete or absent."""
 
 import glob
 import gzip
@@ -18,14 +18,14 @@ PathLike = Union[str, Path]
 
 
 def read_lines(path: PathLike) -> Iterator[str]:
-    """The lines of a UTF-8 file, plain or ``.gz``, without their LF.
+    """Yield the lines of a UTF-8 file, plain or ``.gz``, without their LF.
 
-    Only LF ends a line. Python's text mode would end one at CR as well, ``str.splitlines`` at NEL, U+2028,
-    VT, FF and others: enough to shift one side of a parallel corpus against the other. A byte order mark before the
-    first line is none of it.
+    Only LF ends a line. Python's text mode also ends a line at CR, and ``str.splitlines`` at NEL, U+2028, VT, FF and
+    others; one such character would shift one side of a parallel corpus against the other. A byte order mark at the
+    start of the file is removed.
 
     Raises:
-        InputError: no such file, a damaged archive, or a line that is not UTF-8, with its number.
+        InputError: the file is missing, the archive is damaged, or a line is not UTF-8; the message has its number.
     """
     number = 0
     try:
@@ -36,10 +36,10 @@ def read_lines(path: PathLike) -> Iterator[str]:
 
 
 def read_byte_lines(path: PathLike) -> Iterator[bytes]:
-    """The same lines, not decoded.
+    """Yield the lines of a file, plain or ``.gz``, as bytes without their LF.
 
     Raises:
-        InputError: no such file, or a damaged archive.
+        InputError: the file is missing, or the archive is damaged.
     """
     with _open_bytes(path) as file:
         for line in file:
@@ -47,19 +47,20 @@ def read_byte_lines(path: PathLike) -> Iterator[bytes]:
 
 
 def count_lines(path: PathLike) -> int:
-    """How many lines :func:`read_lines` gives; a last line without LF counts."""
+    """Return the number of lines that :func:`read_lines` yields; a last line without LF counts."""
     return sum(1 for _ in read_byte_lines(path))
 
 
 class LineBlock:
-    """Lines of a file as they are there.
+    """A block of consecutive lines of a file, undecoded.
 
-    Another process is told where they are and reads them for itself, unless they come from an archive.
+    A pickled block holds the position in the file instead of the content, and the process that unpickles it reads
+    the lines from the file. Only a block without a position, such as one from an archive, is pickled with its content.
 
     Attributes:
         path: the file.
-        start: number of the first line, from 0.
-        offset: where in the file the content begins; None where it is not to be found there.
+        start: index of the first line, from 0.
+        offset: byte position of the content in the file; None if the file does not hold these bytes.
     """
 
     def __init__(self, path: PathLike, start: int, content: bytes, offset: Optional[int] = None) -> None:
@@ -75,24 +76,24 @@ class LineBlock:
 
     @property
     def content(self) -> bytes:
-        """The bytes; every line has its LF.
+        """The bytes of the lines; every line ends with LF.
 
         Raises:
-            InputError: the file can no longer be read, or has other lines now.
+            InputError: the file cannot be read any more, or its lines have changed.
         """
         if self._content is None:
             with _open_bytes(self.path) as file:
-                file.seek(self.offset)  # type: ignore[arg-type]  # set where the content is not
+                file.seek(self.offset)  # type: ignore[arg-type]  # one of the two is set
                 self._content = file.read(self._bytes)
             if self._content.count(b"\n") != self._lines or not self._content.endswith(b"\n"):
                 raise InputError(f"{self.path} has changed while it was read; leave it alone and start again")
         return self._content
 
     def decode(self) -> List[str]:
-        """The lines.
+        """Return the lines as strings, without LF and without a byte order mark.
 
         Raises:
-            InputError: one that is not UTF-8, with its number; or as of :attr:`content`.
+            InputError: a line is not UTF-8 (the message has its number), or as for :attr:`content`.
         """
         try:
             return self.content.decode("utf-8" if self.start else "utf-8-sig").split("\n")[:-1]
@@ -107,7 +108,11 @@ class LineBlock:
 
 
 def read_line_blocks(path: PathLike, size: int) -> Iterator[LineBlock]:
-    """Blocks of ``size`` lines, the last one smaller; errors as of :func:`read_byte_lines`."""
+    """Yield blocks of ``size`` lines; the last one may be smaller.
+
+    Raises:
+        InputError: as for :func:`read_byte_lines`.
+    """
     offset = 0
     with _open_bytes(path) as file:
         for start in count(0, size):
@@ -122,10 +127,10 @@ def read_line_blocks(path: PathLike, size: int) -> Iterator[LineBlock]:
 
 
 def read_parallel_blocks(source: PathLike, target: PathLike, size: int) -> Iterator[Tuple[LineBlock, LineBlock]]:
-    """Pairs of blocks of the same lines of two files.
+    """Yield pairs of blocks with the same line numbers from two files, ``size`` lines each.
 
     Raises:
-        InputError: one file has more lines than the other, or as :func:`read_byte_lines`.
+        InputError: one file has more lines than the other, or as for :func:`read_byte_lines`.
     """
     for pair in zip_longest(read_line_blocks(source, size), read_line_blocks(target, size)):
         if pair[0] is None or pair[1] is None or len(pair[0]) != len(pair[1]):
@@ -139,10 +144,10 @@ def read_parallel_blocks(source: PathLike, target: PathLike, size: int) -> Itera
 
 
 def read_parallel(source: PathLike, target: PathLike) -> Iterator[Tuple[str, str]]:
-    """Pairs of lines of two files.
+    """Yield pairs of lines with the same number from two files.
 
     Raises:
-        InputError: one file has more lines than the other, or as :func:`read_lines`.
+        InputError: one file has more lines than the other, or as for :func:`read_lines`.
     """
     for left, right in read_parallel_blocks(source, target, 1000):
         yield from zip(left.decode(), right.decode())
@@ -150,7 +155,11 @@ def read_parallel(source: PathLike, target: PathLike) -> Iterator[Tuple[str, str
 
 @contextmanager
 def write_whole(path: PathLike, mode: str = "w") -> Iterator[IO[Any]]:
-    """Write ``path`` by way of a temporary file beside it, which takes the name only when complete."""
+    """Yield a temporary file beside ``path`` for writing; rename it to ``path`` when the block ends without error.
+
+    Raises:
+        InputError: ``path`` is a folder, or the file cannot be written.
+    """
     path = Path(path)
     if not path.name or path.is_dir():
         raise InputError(f"{path}: a folder; give the name of a file to write")
@@ -172,7 +181,7 @@ def write_whole(path: PathLike, mode: str = "w") -> Iterator[IO[Any]]:
 
 
 def remove_half_written(path: Path) -> None:
-    """Remove what processes that are no more, killed perhaps, left of :func:`write_whole` to ``path``."""
+    """Remove temporary files for ``path`` that :func:`write_whole` left in processes that were killed."""
     pattern = re.compile(rf"\.{re.escape(path.name)}\.(\d+)\.partial")
     for file in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
         found = pattern.fullmatch(file.name)
@@ -185,15 +194,16 @@ def _is_alive(process: int) -> bool:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # of another user
+    except PermissionError:  # the process of another user
         return True
     return True
 
 
 def refuse_overwriting(inputs: Iterable[PathLike], outputs: Iterable[PathLike]) -> None:
-    """
+    """Raise if an output would overwrite an input.
+
     Raises:
-        InputError: something would be written over that is to be read.
+        InputError: a path is both an input and an output.
     """
     given = {Path(path).resolve() for path in inputs}
     for path in outputs:
@@ -202,16 +212,17 @@ def refuse_overwriting(inputs: Iterable[PathLike], outputs: Iterable[PathLike]) 
 
 
 def write_json(path: PathLike, value: Any) -> None:
-    # names of files need not be UTF-8: what is not becomes an escape of JSON, and comes back when it is read
+    # file names may be invalid UTF-8: such bytes become JSON escapes, which read_json turns back
     with write_whole(path, "wb") as file:
         text = json.dumps(value, indent=2, ensure_ascii=False, sort_keys=False)
         file.write(f"{text}\n".encode("utf-8", "backslashreplace"))
 
 
 def read_json(path: PathLike) -> Any:
-    """
+    """Return the content of a JSON file.
+
     Raises:
-        InputError: no such file, or not JSON.
+        InputError: the file is missing or not JSON.
     """
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
@@ -222,9 +233,10 @@ def read_json(path: PathLike) -> Any:
 
 
 def read_record(path: PathLike) -> Dict[str, Any]:
-    """
+    """Return the content of a record of this package, a file with one JSON object.
+
     Raises:
-        InputError: no such file, or not a JSON object, as all records of this package are.
+        InputError: the file is missing or not a JSON object.
     """
     record = read_json(path)
     if not isinstance(record, dict):
@@ -233,10 +245,10 @@ def read_record(path: PathLike) -> Dict[str, Any]:
 
 
 def sha256(path: PathLike) -> str:
-    """Checksum of a file's bytes, in hexadecimal.
+    """Return the SHA-256 checksum of a file in hexadecimal.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the file cannot be read.
     """
     digest = hashlib.sha256()
     try:

@@ -1,4 +1,4 @@
-"""What is not text where text is expected: numbered lines of fairseq-generate, and pieces of words."""
+"""Detect input that is not plain text: numbered lines of fairseq-generate, and subword pieces."""
 
 import re
 from itertools import islice
@@ -7,10 +7,10 @@ from typing import Dict, Iterable, List, Sequence
 from ..errors import InputError
 from .lines import PathLike, read_lines
 
-# fairseq-generate prints these by length: source, target, hypothesis, detokenised hypothesis, scores, alignment, steps
+# lines of fairseq-generate, in order of length: source, target, hypothesis, detokenised, scores, alignment, steps
 _NUMBERED = re.compile(r"^([STHDPAEI])-([0-9]{1,9})(?:_[0-9]+)?\t")
 _COLUMNS = {"H": "H-NUMBER, score, hypothesis", "D": "D-NUMBER, score, hypothesis", "A": "A-NUMBER, links"}
-# of pieces most lines have these; of text, one in many thousands
+# the patterns below match most lines of pieces, but only one in many thousands of text; 1 in _SHARE is refused
 _SHARE = 10
 _SAMPLE = 1000
 _PIECES = {
@@ -24,17 +24,17 @@ _BPE = {"BPE pieces (@@)": re.compile(r"\w@@ \w")}
 def in_order(lines: Sequence[str], name: PathLike, letters: str = "HD") -> List[str]:
     """Return the lines of a file in the order of its input.
 
-    Lines without numbers are returned as they are. Lines ``H-NUMBER``, score, hypothesis, which fairseq-generate
-    prints by length, are sorted by their numbers from 0, and their last column is returned.
+    Lines without numbers are returned unchanged. fairseq-generate prints lines ``H-NUMBER``, score, hypothesis in
+    the order of length; these are sorted by their numbers, from 0, and only their last column is returned.
 
     Args:
         lines: all lines of the file.
-        name: of the file, for messages.
+        name: file name, for messages.
         letters: the kinds of numbered lines that are accepted: H and D (hypotheses), or A (alignments).
 
     Raises:
         InputError: numbered lines of another kind or of several kinds, lines without a number among numbered ones,
-            or a number that is missing or stands there twice.
+            or a number that is missing or occurs twice.
     """
     matches = [_NUMBERED.match(line) for line in lines]
     first = next((match for match in matches if match), None)
@@ -67,23 +67,30 @@ def in_order(lines: Sequence[str], name: PathLike, letters: str = "HD") -> List[
 
 
 def refuse_numbers(lines: Sequence[str], name: PathLike, advice: str) -> None:
-    """
+    """Raise if lines of text are numbered lines of fairseq-generate.
+
+    Args:
+        lines: lines of text.
+        name: file name, for messages.
+        advice: what the user should give instead.
+
     Raises:
-        InputError: many lines carry numbers of fairseq-generate.
+        InputError: at least 1 in 10 non-empty lines is numbered.
     """
     _refuse(lines, name, {"numbered lines of fairseq-generate": _NUMBERED}, advice)
 
 
 def refuse_pieces(lines: Sequence[str], name: PathLike, advice: str, bpe: bool = True) -> None:
-    """
+    """Raise if lines of text hold subword pieces.
+
     Args:
         lines: lines of text.
-        name: of the file, for messages.
-        advice: what to give instead.
-        bpe: whether pieces of subword-nmt's BPE, ``@@``, are refused as well; a model's output has them.
+        name: file name, for messages.
+        advice: what the user should give instead.
+        bpe: whether subword-nmt's pieces, with ``@@``, are refused too; a model's output has them.
 
     Raises:
-        InputError: many lines hold pieces of words.
+        InputError: at least 1 in 10 non-empty lines holds pieces.
     """
     _refuse(lines, name, {**_PIECES, **(_BPE if bpe else {})}, advice)
 
@@ -91,13 +98,15 @@ def refuse_pieces(lines: Sequence[str], name: PathLike, advice: str, bpe: bool =
 def refuse_not_text(
     path: PathLike, advice: str = "give text as a person writes it, one sentence a line in the order of its pair"
 ) -> None:
-    """
+    """Raise if a file holds numbered lines of fairseq-generate or subword pieces.
+
     Args:
-        path: a file of text, of which the first 1,000 lines are read.
-        advice: what to give instead.
+        path: a text file; only its first 1,000 lines are read.
+        advice: what the user should give instead.
 
     Raises:
-        InputError: many lines carry numbers of fairseq-generate or hold pieces of words.
+        InputError: at least 1 in 10 non-empty lines is numbered or holds pieces, or as for
+            :func:`fairseq_rela.data.lines.read_lines`.
     """
     lines = list(islice(read_lines(path), _SAMPLE))
     refuse_numbers(lines, path, advice)

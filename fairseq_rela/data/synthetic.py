@@ -1,11 +1,11 @@
-"""A parallel corpus from a small grammar, with its gold word alignment: a task that a laptop learns in minutes.
+"""Generate a parallel corpus from a small grammar, with its gold word alignment; a laptop learns it in minutes.
 
-The source puts the verb in the middle, the target at the end. Between them there are
+The verb is in the middle of a source sentence and at the end of a target sentence. The two languages differ by
 
-* reordering: verb last, adjective behind its noun, negation first;
-* agreement: target adjectives take the ending of their noun's class and number;
-* fertility: some verbs are two words on one side and one on the other, in both directions;
-* words without counterpart: the source's definite article, and the target's mark of the object.
+* reordering: in the target the verb is last, an adjective follows its noun, and negation comes first;
+* agreement: target adjectives end in the ending of their noun's class and number;
+* fertility: some verbs have two words on the source side and one on the target side, others the reverse;
+* words without a counterpart: the definite article of the source and the object marker of the target.
 """
 
 import random
@@ -40,7 +40,7 @@ class Lexicon(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """Tokens of both sides and the pairs (source position, target position) of words that mean the same."""
+    """Tokens of both sides, and links (source position, target position), from 0, of words with the same meaning."""
 
     source: List[str]
     target: List[str]
@@ -48,13 +48,13 @@ class Sentence(NamedTuple):
 
 
 _DEFINITE, _INDEFINITE, _NOT = "the", "a", "not"  # function words of the source
-_ONE, _OBJECT, _NO = "un", "ka", "ne"  # and of the target: indefinite, mark of the object, negation
+_ONE, _OBJECT, _NO = "un", "ka", "ne"  # of the target: indefinite article, object marker, negation
 _PLURAL_SOURCE, _PLURAL_TARGET = "s", "im"
 _AGREEMENT = {(0, False): "o", (0, True): "oi", (1, False): "a", (1, True): "ai"}  # (class, plural) to ending
 
 
 def make_lexicon(rng: random.Random) -> Lexicon:
-    """Words of both languages, all different."""
+    """Return random words of both languages, all different."""
     taken: Set[str] = {_DEFINITE, _INDEFINITE, _NOT, _ONE, _OBJECT, _NO}
 
     def word(syllables: int, onsets: str, vowels: str, coda: str) -> str:
@@ -82,7 +82,7 @@ def make_lexicon(rng: random.Random) -> Lexicon:
     )
 
 
-Side = List[Tuple[str, int]]  # words, each with the number of its meaning on both sides; 0 has no counterpart
+Side = List[Tuple[str, int]]  # words with the number of their meaning; 0 has no counterpart
 
 
 def _noun_phrase(rng: random.Random, lexicon: Lexicon, meanings: Iterator[int]) -> Tuple[Side, Side]:
@@ -105,7 +105,7 @@ def _noun_phrase(rng: random.Random, lexicon: Lexicon, meanings: Iterator[int]) 
 
 
 def make_sentence(rng: random.Random, lexicon: Lexicon) -> Sentence:
-    """One pair: subject, verb, object, now and then an adverb, a prepositional phrase, a negation."""
+    """Return a random pair: subject, verb, object, and sometimes an adverb, a prepositional phrase or a negation."""
     meanings = count(1)
     subject, target_subject = _noun_phrase(rng, lexicon, meanings)
     objekt, target_object = _noun_phrase(rng, lexicon, meanings)
@@ -143,11 +143,11 @@ def make_sentence(rng: random.Random, lexicon: Lexicon) -> Sentence:
 
 
 def make_corpus(seed: int, sizes: Dict[str, int]) -> Dict[str, List[Sentence]]:
-    """Splits of different sentences: no source sentence of the dev or test set is in the training set.
+    """Return the sentences of each split; no source sentence occurs twice in the corpus.
 
     Args:
         seed: the same seed gives the same corpus on every machine.
-        sizes: split to number of pairs.
+        sizes: split to number of sentence pairs.
     """
     rng = random.Random(seed)
     lexicon = make_lexicon(rng)
@@ -164,15 +164,20 @@ def make_corpus(seed: int, sizes: Dict[str, int]) -> Dict[str, List[Sentence]]:
 
 
 def write_corpus(folder: Path, seed: int = 1, train_pairs: int = SPLIT_SIZES["train"]) -> Dict[str, int]:
-    """Write ``SPLIT.xa`` and ``SPLIT.xb``, raw text, and ``SPLIT.align``, gold links ``i-j`` from 0 (Pharaoh).
+    """Write ``SPLIT.xa`` and ``SPLIT.xb`` (raw text) and ``SPLIT.align`` (gold links ``i-j`` from 0, Pharaoh format).
 
-    Positions count words and full stops, which Moses' tokeniser splits off.
+    Positions count words and the final full stop, as in text that Moses has tokenised.
+
+    Args:
+        folder: the folder to write.
+        seed: seed of the random generator.
+        train_pairs: number of training pairs, from 1 to 1,000,000.
 
     Returns:
-        split to number of pairs.
+        split to number of sentence pairs.
 
     Raises:
-        InputError: a size that cannot be, or a folder that cannot be written.
+        InputError: ``train_pairs`` is out of range, or the folder cannot be written.
     """
     if not 1 <= train_pairs <= 1_000_000:
         raise InputError(f"--pairs {train_pairs}: give a number from 1 to 1,000,000")

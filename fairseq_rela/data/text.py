@@ -1,8 +1,8 @@
-"""One line of raw text to tokens and back: control characters, punctuation, Moses or jieba tokenisation.
+"""Convert a line of raw text to tokens and back: control characters, punctuation, Moses or jieba tokenisation.
 
-Moses through sacremoses, with the corrections that make its output that of the Perl scripts, or through the
-scripts themselves. The corrections are of sacremoses 0.1.1 and 0.2;
-``MOSES=<checkout> pytest tests/test_text.py`` compares.
+Moses runs through sacremoses, with corrections that make its output equal to that of the Perl scripts, or through
+the Perl scripts themselves. The corrections are for sacremoses 0.1.1 and 0.2.
+``MOSES=<checkout> pytest tests/test_text.py`` compares both.
 """
 
 import logging
@@ -21,21 +21,21 @@ from sacremoses.corpus import NonbreakingPrefixes
 
 from ..errors import InputError
 
-# Everything that Unicode calls a control, format, surrogate, private or unassigned character, and the line and
-# paragraph separators, which it calls separators. As Moses' remove-non-printing-char.perl, each becomes a space.
+# All control, format, surrogate, private-use and unassigned characters, and the line and paragraph separators. Each
+# becomes a space, as in Moses' remove-non-printing-char.perl.
 _NON_PRINTING = regex.compile(r"[\p{C}\u2028\u2029]")
-# those of them at which somebody may end a line, or which UTF-8 cannot express
+# those at which some program may end a line, and those that UTF-8 cannot encode
 _BREAKS = regex.compile(r"[\p{Cc}\p{Cs}\u2028\u2029]")
 _SPACES = re.compile(r"\s+")
-# "@@ " is BPE's mark for a word that goes on, so a text must not bring its own
+# "@@ " marks a BPE piece that is not the end of a word, so a text must not contain it
 _DOUBLED_AT = re.compile(r"@(?=@)")
 
 TOKENISERS = ("moses", "none")
-# What fairseq's dictionaries reserve, also within a word, of which BPE may make a piece of its own; and BPE's mark of
-# the end of a word, on which subword-nmt can run for ever.
+# Symbols that fairseq's dictionaries reserve, also inside a word, because BPE may split a word there; and BPE's
+# end-of-word mark, on which subword-nmt can run forever.
 _SPECIAL_SYMBOL = re.compile(r"<(s|pad|/s|unk|/w)>")
 
-# As Unicode and Perl define them; sacremoses' own lists are older and leave out Chinese and other scripts.
+# as in Unicode and Perl; sacremoses' own lists are older and lack Chinese and other scripts
 _ALPHA = r"\p{Alphabetic}"
 _ALNUM = r"\p{Alphabetic}\p{Nd}"
 
@@ -44,7 +44,7 @@ _ROMANIAN_OTHER_FORMS = re.compile("[\u0302\u0306\u0326\u0327\u015e\u015f\u0162\
 _CEDILLA_TO_COMMA = str.maketrans("\u015e\u015f\u0162\u0163", "\u0218\u0219\u021a\u021b")
 _ROMANIAN_PLAIN = str.maketrans("\u0218\u0219\u021a\u021bĂăÂâÎî", "SsTtAaAaIi")
 
-# jieba takes each full-width letter for a word; punctuation stays, as it is full-width in Chinese of any width
+# jieba makes a word of each full-width letter. Punctuation is kept: it is always full-width in Chinese.
 _FULL_WIDTH = {ord(c) + 0xFEE0: c for c in "0123456789" + string.ascii_letters}
 
 # a space with neither a Latin letter nor a digit beside it
@@ -52,18 +52,18 @@ _CHINESE_SPACE = regex.compile(r"(?<![\p{Latin}\p{Nd}]) (?![\p{Latin}\p{Nd}])")
 
 
 def clean_characters(line: str) -> str:
-    """One space for every run of white space and of characters that do not print; none at the ends."""
+    """Replace each run of white space and non-printing characters by one space, and strip the ends."""
     return _SPACES.sub(" ", _NON_PRINTING.sub(" ", line)).strip()
 
 
-# Stanford NLP's mark for a split hyphen (WMT14 English-German), and entities that were tokenised once more (WMT18
-# Chinese-English)
+# Stanford NLP's mark for a split hyphen (WMT14 English-German), and XML entities that were tokenised a second time
+# (WMT18 Chinese-English)
 _STANFORD_HYPHEN = "##AT##-##AT##"
 _SPLIT_ENTITY = re.compile(r"& (amp|apos|quot|lt|gt|#124|#91|#93) ;( (?:s|t|re|ve|ll|d|m)(?= |$))?")
 
 
 def repair_tokens(line: str) -> str:
-    """Published tokens as Moses makes them: ``@-@`` for Stanford's hyphens, ``&apos;s`` for ``& apos ; s``."""
+    """Return published tokens in the form of Moses: ``##AT##-##AT##`` as ``@-@``, ``& apos ; s`` as ``&apos;s``."""
 
     def entity(match: "re.Match[str]") -> str:
         name, clitic = match.groups()
@@ -73,26 +73,27 @@ def repair_tokens(line: str) -> str:
 
 
 def has_diacritics(line: str) -> bool:
-    """Whether Romanian text has letters that ``remove_diacritics`` takes away."""
+    """Return whether Romanian text has letters that ``remove_diacritics`` replaces."""
     return line != line.translate(_ROMANIAN_PLAIN)
 
 
 class Preprocessor:
-    """Raw text of one language to tokens with single spaces.
+    """Function that turns a line of raw text in one language into tokens with single spaces between them.
 
     Args:
-        language: its ISO 639-1 code; unknown ones are treated as English, as Moses does.
-        tokeniser: ``moses`` (normalise-punctuation, then tokenizer -a with escapes; for Chinese jieba, which
-            neither normalises nor escapes), or ``none`` where the text is tokenised already: only characters
-            that would break a line or a word are replaced.
-        remove_diacritics: of Romanian, as Sennrich's scripts for WMT16. Cedillas always become commas below.
-        normalise_width: make full-width Latin letters and digits those of ASCII, as for Chinese, in which jieba cuts
-            ``ＡＢＣ`` into three tokens and ``ABC`` not at all. By default they stay.
-        moses_scripts: folder of a Moses checkout, whose Perl scripts then take the place of sacremoses. The
-            output is the same; use :meth:`process_lines`, as Perl is started once a call.
+        language: ISO 639-1 code; unknown codes are treated as English, as in Moses.
+        tokeniser: ``moses`` runs normalize-punctuation, then tokenizer -a with escaping; for Chinese it runs jieba
+            instead, without normalisation or escaping. ``none`` is for tokenised text: it only replaces characters
+            that would break a line or a word.
+        remove_diacritics: remove Romanian diacritics, as Sennrich's scripts for WMT16 do. Cedillas become commas
+            below in any case.
+        normalise_width: replace full-width Latin letters and digits by ASCII. This matters for Chinese: jieba cuts
+            ``ＡＢＣ`` into three tokens and keeps ``ABC`` whole.
+        moses_scripts: folder of a Moses checkout, whose Perl scripts then replace sacremoses. The output is the
+            same. Use :meth:`process_lines` then, because each call starts Perl.
 
     Raises:
-        InputError: ``remove_diacritics`` for another language, no such script, or no jieba.
+        InputError: ``remove_diacritics`` for another language, a missing script, or jieba is not installed.
     """
 
     def __init__(
@@ -126,17 +127,17 @@ class Preprocessor:
             line = clean_characters(line)
             tokens = line if self._cut is None else " ".join(self._cut(line))
             return _SPECIAL_SYMBOL.sub(r"&lt;\1&gt;", " ".join(tokens.split()))  # escaped as Moses does
-        # Perl's rules see the line end
+        # the rules in Perl see the end of the line
         line = self._normaliser.normalize(self._composed(_BREAKS.sub(" ", line)) + "\n")
         line = self._between(line)
         line = self._tokenizer.tokenize(line, aggressive_dash_splits=True, return_str=True, escape=True)
         return " ".join(line.split())
 
     def process_lines(self, lines: List[str]) -> List[str]:
-        """The same for a block of lines.
+        """Return the tokens of each line of a block.
 
         Raises:
-            InputError: a script of Moses failed.
+            InputError: a Moses script failed.
         """
         if self._scripts is None:
             return [self(line) for line in lines]
@@ -148,14 +149,14 @@ class Preprocessor:
         return line.translate(_FULL_WIDTH) if self._normalise_width else line
 
     def _composed(self, line: str) -> str:
-        """Romanian letters in one form, before the rules of punctuation look at what stands beside a quotation mark."""
+        """Return the line with each Romanian letter in one form, which the punctuation rules beside quotes need."""
         if self.language == "ro" and _ROMANIAN_OTHER_FORMS.search(line):
             line = _ROMANIAN_DECOMPOSED.sub(lambda match: unicodedata.normalize("NFC", match.group()), line)
             line = line.translate(_CEDILLA_TO_COMMA)
         return line
 
     def _between(self, line: str) -> str:
-        """What comes between the normalisation of punctuation and the tokenisation."""
+        """Apply the steps between punctuation normalisation and tokenisation."""
         line = _NON_PRINTING.sub(" ", line)
         if self._remove_diacritics:
             line = line.translate(_ROMANIAN_PLAIN)
@@ -163,14 +164,15 @@ class Preprocessor:
 
 
 class Detokeniser:
-    """Tokens of one language, with BPE undone, to text: Moses' rules, escapes and ``@-@`` undone.
+    """Function that turns tokens without BPE into text by Moses' rules; it also undoes escapes and ``@-@``.
 
-    A line from "<" to ">" is a line like others here, as it may begin and end with <unk>; detokenizer.perl takes it
-    for XML. In Chinese, spaces are removed where neither neighbour is a Latin letter or a digit, as for WMT17.
+    A line that starts with "<" and ends with ">" is detokenised like any other, because it may start and end with
+    <unk>; detokenizer.perl treats it as XML. In Chinese, a space is removed if neither neighbour is a Latin letter
+    or a digit, as for WMT17.
 
     Args:
-        language: its ISO 639-1 code.
-        tokeniser: as for :class:`Preprocessor`; ``none`` leaves the tokens as they are.
+        language: ISO 639-1 code.
+        tokeniser: as for :class:`Preprocessor`; ``none`` leaves the tokens unchanged.
     """
 
     def __init__(self, language: str, tokeniser: str = "moses") -> None:
@@ -188,7 +190,7 @@ class Detokeniser:
 
 
 class _Pattern:
-    """A compiled expression that is tried only on texts with a string that every match has: most have none."""
+    """A compiled pattern that is tried only on texts with ``needs``, a string that every match contains."""
 
     def __init__(self, pattern: Any, needs: str) -> None:
         self._sub: Callable[[str, str], str] = pattern.sub
@@ -203,12 +205,12 @@ class _Normaliser(MosesPunctNormalizer):
         super().__init__(lang=language, perl_parity=True)
         rules: List[Tuple[str, str]] = self.substitutions
         if language not in ("en", "cs", "cz", "de", "es", "fr"):
-            # Perl has the rule for quotes and commas in every language but English and Czech
+            # Perl applies the rule for quotes and commas in all languages but English and Czech
             end = len(rules) - len(self.OTHER)
             rules[end:end] = self.DE_ES_FR_QUOTATION_FOLLOWED_BY_COMMA
-        # Perl makes double quotes of all single ones, perl_parity of ’ alone; a CR never gets here
+        # Perl turns all of these single quotes into double ones, perl_parity only ’; CR was removed before
         self.substitutions = [(rule, '"' if rule in ("‘", "‚") else by) for rule, by in rules if rule != r"\r"]
-        # Perl reads bytes here, and its \d are the ASCII digits
+        # Perl works on bytes here, so \d matches ASCII digits only
         self._rules = [(_needed(rule), re.compile(rule, re.ASCII).sub, by) for rule, by in self.substitutions]
 
     def normalize(self, text: str) -> str:
@@ -219,12 +221,12 @@ class _Normaliser(MosesPunctNormalizer):
 
 
 def _needed(rule: str) -> str:
-    """A string that every match of a rule of the normaliser has."""
+    """Return a string that every match of a rule of the normaliser contains."""
     if rule == " +":
-        return "  "  # one space becomes one space
+        return "  "  # replacing one space by one space changes nothing
     if not re.search(r"\\[ds]|[\[+*]|(?<!\\)[()]", rule):
         return rule.replace("\\", "")
-    # without classes, groups and counts; the others of the characters left are common ones
+    # remove classes, groups and quantifiers; space and period are too common to be useful
     return re.sub(r"\\[ds][*+]?|\[.*?\][*+]?|(?<!\\)[()+]|\\", "", rule).strip(" .")
 
 
@@ -237,7 +239,7 @@ class _Tokenizer(MosesTokenizer):
         self._is_lower = regex.compile(r"\p{Lowercase}").match
         other = rf"[^{_ALNUM}\s.'`,\-]"
         if language in ("fi", "sv"):
-            # the colon stays in EU:ssa; sacremoses has the rule in a comment only
+            # the colon stays in EU:ssa; in sacremoses this rule is commented out
             other = rf"(?!:\p{{Ll}}){other}"
         self.PAD_NOT_ISALNUM = regex.compile(f"({other})"), r" \1 "
         self.AGGRESSIVE_HYPHEN_SPLIT = self._rule(rf"([{_ALNUM}])\-(?=[{_ALNUM}])", r"\1 @-@ ", "-")
@@ -283,23 +285,23 @@ class _Tokenizer(MosesTokenizer):
         # Moses splits the final period of a line even after an abbreviation, sacremoses does not
         if text.endswith(".") and text[-2:-1] not in ("", " ", "."):
             text = text[:-1] + " ."
-        # super() changes nothing but spaces where no word ends in a period
+        # without a word that ends in a period, super() changes spaces only
         return super().handles_nonbreaking_prefixes(text) if ". " in text else text
 
 
 class _Detokenizer(MosesDetokenizer):
-    # Put before a token, they take it out of sacremoses' rules: no rule of Moses moves this token, or this one is
-    # joined to the one before. Private characters, which no clean text has.
+    # Put before a token, so that sacremoses' rules do not match it: _FREE keeps the space before the token, _JOINED
+    # removes it. Private-use characters, which no cleaned text has.
     _FREE, _JOINED = "\ue000", "\ue001"
 
     def __init__(self, language: str) -> None:
         super().__init__(lang=language)
         self.IS_CURRENCY_SYMBOL = regex.compile(r"^[\p{Sc}(\[{¿¡]+$")
         self.IS_ENGLISH_CONTRACTION = regex.compile(rf"^'[{_ALPHA}]")
-        self.IS_FRENCH_CONRTACTION = regex.compile(rf"[{_ALPHA}]'$")  # so spelt in sacremoses
+        self.IS_FRENCH_CONRTACTION = regex.compile(rf"[{_ALPHA}]'$")  # sacremoses' spelling
         self.STARTS_WITH_ALPHA = regex.compile(rf"^[{_ALPHA}]")
         self.IS_FINNISH_ENDING = re.compile(
-            # sacremoses forgets that the third part is optional too
+            # the third part is optional too, unlike in sacremoses
             "^({})({})?({})?$".format(
                 *map("|".join, (self.FINNISH_MORPHSET_1, self.FINNISH_MORPHSET_2, self.FINNISH_MORPHSET_3))
             )
@@ -322,16 +324,19 @@ class _Detokenizer(MosesDetokenizer):
         return re.sub(f" ?{self._JOINED}|{self._FREE}", "", text)
 
     def _stays(self, token: str, before: str) -> bool:
-        """Sacremoses joins 's to whatever is before it, Moses to letters and digits."""
+        """Return whether Moses keeps the space before a token such as 's.
+
+        Moses joins it to letters and digits only, sacremoses to any token.
+        """
         return bool(self.IS_ENGLISH_CONTRACTION.search(token)) and not self._ends_with_alnum(before)
 
     def _joins(self, token: str, before: str) -> bool:
-        """Moses joins a case ending to a colon, EU:ssa."""
+        """Return whether Moses joins a Finnish case ending to a colon, as in EU:ssa."""
         return before.endswith(":") and bool(self.IS_FINNISH_ENDING.search(token))
 
 
 def _pairs(tokens: Sequence[str]) -> Iterator[Tuple[str, str]]:
-    """Each token with the one before it."""
+    """Yield each token together with the one before it, as (before, token)."""
     return zip(["", *tokens], tokens)
 
 
@@ -382,14 +387,14 @@ def _moses_language(language: str) -> str:
 def _jieba_cut() -> Callable[[str], Iterator[str]]:
     try:
         with warnings.catch_warnings():
-            # of pkg_resources, and of its own expressions from Python 3.12 on
+            # jieba warns about pkg_resources and, from Python 3.12 on, about its regular expressions
             warnings.simplefilter("ignore")
             import jieba
     except ImportError as error:
         raise InputError(f"Chinese needs jieba ({error}); run: pip install jieba") from error
     jieba.setLogLevel(logging.WARNING)
     tokenizer = jieba.Tokenizer()
-    # initialize() would read and write a cache in the temporary folder that all users and processes share
+    # initialize() would use a cache in the temporary folder, which all users and processes share
     tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())
     tokenizer.initialized = True
     return tokenizer.cut

@@ -1,9 +1,9 @@
-"""The usual case of each word, for the first words of sentences: Moses' truecasing of tokenised text.
+"""Moses' truecasing of tokenised text: give the first word of each sentence its most frequent case.
 
-Models and texts are those of Moses' Perl scripts train-truecaser, truecase and detruecase, except that ties go
-to one word always (in Perl, to any) and that text is never taken for XML or for words with factors: Moses' tokens
-have no "<" and no "|". ``MOSES=<checkout> pytest tests/test_truecase.py`` compares. Of sacremoses only the way back
-is used: it learns from other words than Perl does, and its models are limited in size.
+Models and texts equal those of Moses' Perl scripts train-truecaser, truecase and detruecase, with two exceptions.
+Ties are broken by a fixed rule (in Perl, at random), and text is never parsed as XML or as words with factors,
+because Moses' tokens have no "<" and no "|". ``MOSES=<checkout> pytest tests/test_truecase.py`` compares. From
+sacremoses only detruecasing is used: its truecaser learns from other words than Perl and limits the model size.
 """
 
 import re
@@ -19,15 +19,15 @@ from .lines import PathLike, read_lines, write_whole
 _detruecaser = MosesDetruecaser()
 _SENTENCE_END = _detruecaser.SENT_END
 _BEFORE_SENTENCE = _detruecaser.DELAYED_SENT_START  # brackets and quotes, escaped or not
-# (count/total) of the usual form, (count) of the others; Perl's counts may be fractions
+# (count/total) for the most frequent form, (count) for the others; Perl's counts may be fractions
 _COUNT = re.compile(r"\([0-9][0-9.e+-]*(/[0-9][0-9.e+-]*)?\)")
 
 
 def count_casings(lines: Iterable[str]) -> Any:
-    """How often each word is where its case is its own: not first in a line, nor after the end of a sentence.
+    """Return the frequency of each word in places where its case is its own, not at the start of a sentence.
 
     Returns:
-        a ``Counter``; the sum of those of several blocks of lines is that of the text.
+        a ``Counter``. The counters of several blocks of lines can be added.
     """
     counts: Any = Counter()
     for line in lines:
@@ -37,10 +37,10 @@ def count_casings(lines: Iterable[str]) -> Any:
 
 
 def choose(counts: Mapping[str, int]) -> List[List[Tuple[str, int]]]:
-    """The forms of each word with their counts, the usual one first.
+    """Return the forms of each word with their counts, the most frequent form first.
 
-    Of forms as frequent as each other, one in lower case is the first, then the one first in the order of code
-    points. The words are in the order of code points, too, so equal counts give equal models.
+    Among equally frequent forms the one in lower case comes first, then the order of code points decides. The words
+    are in the order of code points too, so that equal counts give equal models.
     """
     forms: DefaultDict[str, List[Tuple[str, int]]] = defaultdict(list)
     for word, count in counts.items():
@@ -49,7 +49,7 @@ def choose(counts: Mapping[str, int]) -> List[List[Tuple[str, int]]]:
 
 
 def write(path: PathLike, counts: Mapping[str, int]) -> None:
-    """A model in Moses' format, a line a word: ``usual (count/total) other (count) ...``"""
+    """Write a model in Moses' format, one word per line: ``usual (count/total) other (count) ...``"""
     with write_whole(path) as file:
         for (word, count), *others in choose(counts):
             total = count + sum(other for _, other in others)
@@ -58,11 +58,11 @@ def write(path: PathLike, counts: Mapping[str, int]) -> None:
 
 
 class Truecaser:
-    """A line of tokens to the same with the first words of its sentences, and unknown words, in their usual case.
+    """Function that gives the first word of each sentence in a line, and each unknown form, its most frequent case.
 
     Args:
-        usual: the most frequent form of each word in lower case.
-        known: forms that stay as they are but at the start of a sentence.
+        usual: lower-cased word to its most frequent form.
+        known: forms that are left unchanged except at the start of a sentence.
     """
 
     def __init__(self, usual: Dict[str, str], known: Set[str]) -> None:
@@ -71,9 +71,10 @@ class Truecaser:
 
     @classmethod
     def load(cls, path: PathLike) -> "Truecaser":
-        """
+        """Return the truecaser of a model file.
+
         Raises:
-            InputError: no such file, or not a model in Moses' format.
+            InputError: the file is missing or is not a model in Moses' format.
         """
         usual: Dict[str, str] = {}
         known: Set[str] = set()
@@ -99,10 +100,10 @@ class Truecaser:
 
 
 def detruecase(line: str) -> str:
-    """A line of tokens with a capital at the start of each sentence."""
+    """Return a line of tokens with a capital letter at the start of each sentence."""
     return _detruecaser.detruecase(line, return_str=True)
 
 
 def _lower(word: str) -> str:
-    # Perl has one small sigma for every place in a word
+    # Perl lower-cases Σ to σ everywhere, Python to ς at the end of a word
     return word.replace("Σ", "σ").lower()

@@ -1,1 +1,1 @@
-"""Studies: rows of models by seeds, trained, measured and compared with a baseline by one command."""
+"""Studies: train several models with several seeds, measure them, and compare them with a baseline."""

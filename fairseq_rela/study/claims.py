@@ -1,4 +1,4 @@
-"""What the paper claims, held against a study by one rule."""
+"""Judge the paper's claims by the measurements of a study, all by one rule."""
 
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
@@ -15,20 +15,21 @@ RULE = (
     "where at least one lies wholly on the other side, and it **cannot be told at this size** otherwise, and always "
     "with a single seed. The intervals are not corrected for their number."
 )
-_HALF = 0.5  # a sparsity that is called high
-_ALMOST_NEVER = 0.01
-_FAILED = 0.5  # of the baseline's BLEU
-SHOWN = 4  # comparisons that a sentence names one by one
+_HALF = 0.5  # a higher sparsity counts as high
+_ALMOST_NEVER = 0.01  # a lower null rate counts as almost never
+_FAILED = 0.5  # training has failed below this share of the baseline's BLEU
+SHOWN = 4  # maximum number of comparisons that a sentence lists
 
 
 class Check(NamedTuple):
-    """One comparison.
+    """A comparison of one measured value with a limit.
 
     Attributes:
-        name: what is compared.
-        summary: what was measured, None where it was not.
-        above: whether the paper's side is above ``limit``, else below.
-        scale, digits, unit: how it is written.
+        name: name of the compared value.
+        summary: the measured value, or None if it was not measured.
+        above: whether the paper's claim places the value above ``limit``, otherwise below.
+        limit: the limit, in the unit of ``summary``.
+        scale, digits, unit: the value is printed times ``scale``, with ``digits`` decimals and ``unit``.
     """
 
     name: str
@@ -66,9 +67,10 @@ class Claim(NamedTuple):
     """A claim of the paper.
 
     Attributes:
-        claim: what the paper says, and where.
+        claim: the claim, and its place in the paper.
         verdict: one of ``agrees``, ``does not``, ``cannot be told at this size``.
-        sentence: what was measured here.
+        sentence: the measurements of the study.
+        checks: the comparisons behind the verdict.
     """
 
     claim: str
@@ -78,12 +80,12 @@ class Claim(NamedTuple):
 
 
 def judge(study: Dict[str, Any]) -> List[Claim]:
-    """Return every claim with its verdict by :data:`RULE`; a claim whose rows are not measured cannot be told."""
+    """Return every claim with its verdict by :data:`RULE`; a claim without measurements "cannot be told"."""
     return [claim for make in _CLAIMS for claim in make(study)]
 
 
 def margin() -> float:
-    """Return the largest distance in BLEU between ReLA-g and softmax on the paper's five tasks."""
+    """Return the largest absolute difference in BLEU between ReLA-g and softmax on the paper's tasks (Tables 1, 3)."""
     bleu = {row.attention: row.bleu for row in paper.TABLE_1[:10]}
     pairs = [(bleu["rela_g"], bleu["softmax"])]
     pairs += [(task["rela_g"], task["softmax"]) for task in paper.TABLE_3.values()]
@@ -91,7 +93,7 @@ def margin() -> float:
 
 
 def overall(checks: Sequence[Check]) -> str:
-    """Return the verdict of a claim that needs all of its comparisons."""
+    """Return the verdict of a claim: DIFFERS if one comparison differs, AGREES if all agree, otherwise OPEN."""
     verdicts = [check.verdict for check in checks]
     if DIFFERS in verdicts:
         return DIFFERS
@@ -103,7 +105,7 @@ def _claim(claim: str, checks: Sequence[Check], paper_says: str) -> Claim:
 
 
 def _sentence(checks: Sequence[Check]) -> str:
-    """Return what was measured: each comparison where they are few, else how many lie where."""
+    """Return the measurements as text: up to :data:`SHOWN` comparisons one by one, more of them as counts."""
     side = checks[0].side
     if all(check.summary is None for check in checks):
         return f"Not measured (the paper's side: {side})."
@@ -119,7 +121,7 @@ def _sentence(checks: Sequence[Check]) -> str:
 
 
 def _pair(study: Dict[str, Any], first: int, second: int, measure: str, name: str, **how: Any) -> Check:
-    """Return a comparison of two rows of Table 1, the first less the second."""
+    """Return a comparison of two rows of Table 1, the first minus the second."""
     rows = find_row(study, first), find_row(study, second)
     return Check(name, difference(study, *rows, measure), **how)
 

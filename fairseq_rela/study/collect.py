@@ -1,4 +1,4 @@
-"""From the records of the runs to ``study.json``: means, differences to the baseline, significance."""
+"""Compute ``study.json`` from the records of the runs: means, differences to the baseline, significance."""
 
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
@@ -12,9 +12,9 @@ from .statistics import paired_bootstrap, paired_difference, summary
 
 
 def collect(study: Study, places: Places) -> Dict[str, Any]:
-    """Write ``study.json`` of the runs that are done, and return it.
+    """Write ``study.json`` from the records of the runs so far, and return its content.
 
-    A bootstrap of the same translations and references is taken from the ``study.json`` that is there.
+    Paired bootstraps of the same translations and references are copied from an existing ``study.json``.
     """
     path = places.output / "study.json"
     known = _known_bootstraps(path)
@@ -46,9 +46,9 @@ def collect(study: Study, places: Places) -> Dict[str, Any]:
 
 
 def measures(run: Mapping[str, Any]) -> Dict[str, float]:
-    """Return every number of a finished run that is averaged over seeds, by the name of its measure.
+    """Return the measures of a finished run that are averaged over seeds, by name; none for a diverged run.
 
-    Rates are shares, from 0 to 1; the names are those of the studies' documentation.
+    Rates are between 0 and 1. The documentation of studies lists the names.
     """
     if run["state"] != "done":
         return {}
@@ -77,7 +77,7 @@ def measures(run: Mapping[str, Any]) -> Dict[str, float]:
 
 
 def _analysed(block: Mapping[str, Any]) -> Dict[str, float]:
-    """Return means over layers (the cells of a layer weigh alike) of one level of the analysis."""
+    """Return the measures of one level of the analysis, pieces or words, as means over layers."""
     found: Dict[str, float] = {}
     for site in SITES:
         entry = block["sites"].get(site)
@@ -110,7 +110,7 @@ def _collect_row(study: Study, row: Row, places: Places) -> Dict[str, Any]:
 
 
 def _values(row: Mapping[str, Any]) -> Dict[str, Dict[int, float]]:
-    """Return measure to seed to value; measures that only some runs have are there for those."""
+    """Return measure to seed to value; a measure includes only the runs that have it."""
     values: Dict[str, Dict[int, float]] = {}
     for run in row["runs"]:
         for name, value in measures(run).items():
@@ -124,7 +124,7 @@ def _sentences(rows: List[Dict[str, Any]]) -> Optional[int]:
 
 
 class _References:
-    """The raw references of the test set, where the data folder is at hand."""
+    """The raw references of the test set; ``lines`` and ``sha256`` are None without the data folder."""
 
     def __init__(self, study: Study, places: Places) -> None:
         settings = load_task(study.task).settings
@@ -158,7 +158,7 @@ def _bootstraps(
 
 
 def _known_bootstraps(path: Path) -> Dict[Any, Any]:
-    """Return the bootstraps of an earlier ``study.json`` by the checksums of what they were computed from."""
+    """Return the bootstraps of an existing ``study.json``, by the checksums of the texts they were computed from."""
     from .runs import read_study
 
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""Put a study's tables into the documents that show them."""
+"""Write a study's tables into the documents that show them."""
 
 from pathlib import Path
 from typing import Any, Dict, List
@@ -12,7 +12,7 @@ DOCUMENTS = (("README.md", "short"), ("docs/results.md", ""))
 def fill_documents(study: Dict[str, Any], root: Path) -> List[Path]:
     """Write the study's Markdown between its markers in README.md and docs/results.md; return the files that changed.
 
-    A document without the markers of this study stays as it is.
+    Documents without the markers of this study are not changed.
     """
     changed = []
     for name, kind in DOCUMENTS:

@@ -1,4 +1,4 @@
-"""Figures 3, 5 and 6 of the paper from a study, by layer with error bars over the seeds, and BLEU by row."""
+"""Figures of a study: the paper's Figures 3, 5 and 6 by layer, with error bars over seeds, and BLEU by row."""
 
 import statistics
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -13,13 +13,13 @@ from .values import Summary, baseline, difference, finished, level, mean, shuffl
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
-_DRAWN_ROWS = (1, 2, 3, 7)  # of Table 1, those that the paper's figures have
-_MOST = 6  # lines in a figure, where the study has none of these rows
+_DRAWN_ROWS = (1, 2, 3, 7)  # the rows of Table 1 that the paper's figures show
+_MOST = 6  # maximum number of lines in a figure if the study has none of these rows
 _BARS = "Error bars: standard deviation over the seeds, where there are several."
 
 
 class Layers(NamedTuple):
-    """A number of every layer of a site of a row, by seed."""
+    """A measure of one row at one site; ``by_layer`` maps seed to value for each layer."""
 
     row: Dict[str, Any]
     name: str
@@ -42,7 +42,7 @@ class Layers(NamedTuple):
 
 
 def all_figures(study: Dict[str, Any]) -> List[Figure]:
-    """Return the figures whose numbers the study has."""
+    """Return the figures for which the study has measurements."""
     names = text.figure_names(study["rows"])
     styles = plots.choose_styles([(names[row["label"]], row["attention"]) for row in in_order(study)])
     made = (_bleu(study), _sparsity(study, styles), _diversity(study, styles), _null_rates(study, styles))
@@ -52,7 +52,13 @@ def all_figures(study: Dict[str, Any]) -> List[Figure]:
 def _layers(
     study: Dict[str, Any], get: Callable[[Dict[str, Any]], Optional[float]], targets: str = "true"
 ) -> List[Layers]:
-    """Return a number of every layer, by row and site, the rows of Table 1 first."""
+    """Return a measure of every layer for each row and site, the rows of Table 1 first.
+
+    Args:
+        study: the content of ``study.json``.
+        get: function from the analysis of a layer to the measure, or None.
+        targets: "true", or "shuffled" for sources with the target of another sentence.
+    """
     found = []
     names = text.figure_names(study["rows"])
     blocks = shuffled if targets == "shuffled" else sites
@@ -72,7 +78,7 @@ def _layers(
 
 
 def _rows_of(found: Sequence[Layers], key: str) -> List[Dict[str, Any]]:
-    """Return the numbers as rows of a table: mean, standard deviation and each seed's."""
+    """Return the measures as rows of a table with mean, standard deviation and the value of each seed."""
     return [
         {
             "row": one.row["label"],
@@ -89,7 +95,7 @@ def _rows_of(found: Sequence[Layers], key: str) -> List[Dict[str, Any]]:
 
 
 def _drawn(study: Dict[str, Any], found: Sequence[Layers]) -> List[Layers]:
-    """Return the lines of the rows that the paper's figures have; all are in the files of numbers."""
+    """Return the measures of the rows to draw, those of the paper's figures; the data files have all rows."""
     rows = [row for row in in_order(study) if any(one.row is row for one in found)]
     chosen = [row for row in rows if row["table_1"] in _DRAWN_ROWS] or rows[:_MOST]
     return [one for one in found if any(one.row is row for row in chosen)]
@@ -179,7 +185,7 @@ def _null_rates(study: Dict[str, Any], styles: Dict[str, plots.Style]) -> Option
 
 
 def _readable(study: Dict[str, Any]) -> Tuple[List[Dict[str, Any]], List[Dict[str, Any]]]:
-    """Return the rows with a score, and apart from them those so far below the best that all others would touch."""
+    """Return the rows with at least half the best mean BLEU, and those below it, which would stretch the axis."""
     scored = [(row, mean(row, "bleu").mean) for row in in_order(study) if values(row, "bleu")]
     best = max((score for _, score in scored), default=0.0)
     return [row for row, score in scored if score >= best / 2], [row for row, score in scored if score < best / 2]

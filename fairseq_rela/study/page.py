@@ -1,4 +1,4 @@
-"""The page of a study: what was found, figures, tables and runs, in one HTML file, and the same in Markdown."""
+"""Write the report of a study, with claims, figures, tables and runs, as one HTML page and as Markdown."""
 
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
@@ -18,14 +18,14 @@ _KINDS = ("png", "svg")
 
 
 def write_study(study: Dict[str, Any], folder: Path) -> None:
-    """Write ``study.html``, ``study.md`` and ``figures/`` of a study; what an earlier call wrote is replaced.
+    """Write ``study.html``, ``study.md`` and ``figures/`` of a study, and replace those of an earlier call.
 
     Args:
-        study: the content of ``study.json``, nothing else is read.
-        folder: where to write, such as ``studies/NAME``.
+        study: the content of ``study.json``; nothing else is read.
+        folder: the folder to write into, such as ``studies/NAME``.
 
     Raises:
-        InputError: a folder ``figures`` with other files in it, or an output that cannot be written.
+        InputError: ``figures/`` holds other files, or an output cannot be written.
     """
     target = folder / FIGURES
     report._refuse_foreign_folder(target)
@@ -135,7 +135,7 @@ def _badge(verdict: str) -> Html:
 
 
 def _checks(claim: claims.Claim) -> Content:
-    """Return every comparison of a claim that its sentence does not name."""
+    """Return a foldable table of a claim's comparisons, or nothing if its sentence lists them already."""
     if len(claim.checks) <= claims.SHOWN:
         return ""
     rows = [
@@ -218,7 +218,7 @@ def _right(title: str) -> Html:
 
 
 def _run_cells(row: Dict[str, Any]) -> List[List[str]]:
-    """Return seed, BLEU, updates and time of every run; a run that is missing or lost says so."""
+    """Return seed, BLEU, updates and time of every run; missing and diverged runs are marked."""
     done = {run["seed"]: run for run in finished(row)}
     lost = {run["seed"] for run in diverged(row)}
     cells = []
@@ -241,7 +241,7 @@ def _run_cells(row: Dict[str, Any]) -> List[List[str]]:
 
 
 def _versions(study: Dict[str, Any]) -> List[Tuple[str, str]]:
-    """Return each program with the versions that the runs had."""
+    """Return each program with its versions in the runs."""
     found: Dict[str, Dict[str, None]] = {}
     for row in study["rows"]:
         for run in row["runs"]:

@@ -1,4 +1,4 @@
-"""The paper's Tables 1, 5 and 6 with a study's numbers beside them, as rows of text for Markdown and HTML."""
+"""The paper's Tables 1, 5 and 6 and a study's numbers side by side, as rows of text for Markdown and HTML."""
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -15,14 +15,14 @@ ERRORS = {
     "shifted AoH": "aer.shifted.aoh",
 }
 SITE_NAMES = {"encoder": "encoder", "decoder": "decoder", "cross": "cross"}
-_COMPARED_ROWS = (1, 2, 3, 7)  # of Table 1, those of Tables 5 and 6
+_COMPARED_ROWS = (1, 2, 3, 7)  # the rows of Table 1 that Tables 5 and 6 have
 
 
 class Table(NamedTuple):
     """A table of text.
 
     Attributes:
-        kinds: of the columns, ``name``, ``ours``, ``paper`` or ``count``.
+        kinds: kind of each column: ``name``, ``ours``, ``paper`` or ``count``.
     """
 
     title: str
@@ -58,7 +58,7 @@ def paper_bleu(row: Optional[Dict[str, Any]]) -> Optional[float]:
 
 
 def paper_difference(study: Dict[str, Any], row: Dict[str, Any]) -> Optional[float]:
-    """Return the paper's BLEU of a row less that of the study's baseline, None where it has not both."""
+    """Return the paper's BLEU of a row minus that of the baseline; None for the baseline or if the paper lacks one."""
     of_row, of_baseline = paper_bleu(row), paper_bleu(baseline(study))
     if row is baseline(study) or of_row is None or of_baseline is None:
         return None
@@ -69,7 +69,7 @@ def paper_difference(study: Dict[str, Any], row: Dict[str, Any]) -> Optional[flo
 
 
 def table_1(study: Dict[str, Any]) -> Table:
-    """Return BLEU of every row: mean, difference to the baseline, bootstrap, and the paper's beside them."""
+    """Return Table 1: mean BLEU of every row, difference to the baseline, bootstrap, and the paper's values."""
     rows = []
     for row in in_order(study):
         published = text.published_row(row)
@@ -110,14 +110,14 @@ def baseline_name(study: Dict[str, Any]) -> str:
 
 
 def _difference(study: Dict[str, Any], row: Dict[str, Any]) -> str:
-    """Return the difference in BLEU with its interval, and over how many seeds where the row itself has more."""
+    """Return the difference in BLEU with its interval, and its number of seeds if the row has more."""
     found, own = difference(study, row, baseline(study), "bleu"), mean(row, "bleu")
     written = text.mean_interval(found, sign=True)
     return f"{written} (n = {found.n})" if found and found.interval and own and found.n < own.n else written
 
 
 def bootstrap(row: Dict[str, Any]) -> str:
-    """Return in how many seeds p < 0.05, and in which direction: ``3 of 4, lower``."""
+    """Return the number of seeds with p < 0.05, and the direction, such as ``3 of 4, lower``."""
     found = list((row.get("bootstrap") or {}).values())
     if not found:
         return text.NONE
@@ -151,7 +151,7 @@ def _lost(study: Dict[str, Any]) -> List[str]:
 
 
 def training(study: Dict[str, Any]) -> Table:
-    """Return what else was measured of the translations and the training of every row."""
+    """Return a table of the other measures of training and translation for every row."""
     measures = [
         ("tokenised BLEU", "tokenised_bleu", 2),
         ("length ratio", "length_ratio", 3),
@@ -184,7 +184,7 @@ def _plain(row: Dict[str, Any], measure: str, digits: int) -> str:
 
 
 def rates(study: Dict[str, Any]) -> Table:
-    """Return sparsity and null rates of every row, the means over layers of Figures 3 and 6."""
+    """Return the sparsity and null rates of every row, in percent: the means over layers of Figures 3 and 6."""
     columns = [(f"exact zeros, {SITE_NAMES[site]}", f"sparsity.{site}") for site in SITES]
     columns += [(f"null, {SITE_NAMES[site]}", f"null_rate.{site}") for site in SITES]
     columns += [
@@ -217,7 +217,7 @@ def _rate(row: Dict[str, Any], measure: str, digits: int) -> str:
 
 
 def alignment_tables(study: Dict[str, Any]) -> List[Table]:
-    """Return the alignment error rates, and their differences to the baseline; none where no row was aligned."""
+    """Return Table 5 and the differences to the baseline; an empty list if no row has an alignment error rate."""
     measured = [row for row in in_order(study) if any(mean(row, measure) for measure in ERRORS.values())]
     return [_table_5(study, measured), _table_5_differences(study, measured)] if measured else []
 
@@ -278,7 +278,7 @@ def _table_5_differences(study: Dict[str, Any], measured: Sequence[Dict[str, Any
 
 
 def diversity(study: Dict[str, Any]) -> Table:
-    """Return head diversity: the rows of the paper's tables at each temperature, the others at 1."""
+    """Return Table 6: head diversity of the paper's rows at each of its temperatures, of other rows at 1."""
     rows = []
     for row in in_order(study):
         for tau, published in _temperatures(study, row):
@@ -300,7 +300,7 @@ def diversity(study: Dict[str, Any]) -> Table:
 
 
 def published_taus(row: Dict[str, Any]) -> Dict[Optional[str], Dict[str, float]]:
-    """Return the paper's Table 6 of a row, by temperature."""
+    """Return the paper's head diversity of a row (Table 6): temperature to site to value in nats."""
     if row["table_1"] not in _COMPARED_ROWS:
         return {}
     return {tau: sites for (attention, tau), sites in paper.TABLE_6.items() if attention == row["attention"]}

@@ -1,4 +1,4 @@
-"""The queue of a study: its jobs, some at a time, each in a process of its own."""
+"""Run the jobs of a study, several at a time, each in its own process."""
 
 import os
 import subprocess
@@ -17,11 +17,11 @@ from ..pipeline import reproduce
 from .runs import Places, finished
 from .spec import Job, Study
 
-_POLL = 1.0  # seconds between looks at the processes
+_POLL = 1.0  # seconds between checks of the processes
 
 
 def select(study: Study, only: Sequence[str]) -> List[Job]:
-    """Return the jobs of the rows with these labels; all where none is named.
+    """Return the jobs of the rows with these labels, or all jobs if no label is given.
 
     Raises:
         InputError: no row has that label.
@@ -34,10 +34,10 @@ def select(study: Study, only: Sequence[str]) -> List[Job]:
 
 
 def prepare_data(study: Study, places: Places) -> None:
-    """Make the data folder that all runs share, if it is not there; refuse a study whose alignments are missing.
+    """Prepare the data folder that all runs share, if it does not exist; first check the study's word alignment.
 
     Raises:
-        InputError: the raw corpus or the word alignment is missing; the line says how to get it.
+        InputError: the raw corpus or the word alignment is missing; the message says how to get it.
     """
     if study.gold and not (places.output / study.gold).is_file():
         raise InputError(
@@ -52,12 +52,16 @@ def prepare_data(study: Study, places: Places) -> None:
 
 
 def run_queue(study: Study, jobs: Sequence[Job], number: int, command: Sequence[str], places: Places) -> None:
-    """Run the jobs that have no record yet, ``number`` at a time; after a kill the same call goes on.
+    """Run the jobs that have no record yet, ``number`` at a time; the same call resumes an interrupted queue.
 
-    A job that fails does not stop the others. What a job prints goes to ``LABEL.seed-S.log`` beside its run folder.
+    A failed job does not stop the others. The output of a job goes to ``RUN.log`` beside its run folder ``RUN``.
 
     Args:
-        command: what runs one job when its index is added.
+        study: the study.
+        jobs: the jobs to run, in this order.
+        number: number of jobs at a time.
+        command: command that runs one job; ``--run INDEX`` is added.
+        places: the folders of the study.
 
     Raises:
         InputError: some jobs failed, or another process runs the same study.
@@ -109,7 +113,7 @@ class _Queue:
         log = self._log(job)
         log.parent.mkdir(parents=True, exist_ok=True)
         index = self._study.jobs.index(job)
-        # processes side by side wait for each other's threads where each takes all cores
+        # parallel processes slow each other down if each uses a thread per core
         environment = {"OMP_NUM_THREADS": "1", **os.environ} if self._number > 1 else dict(os.environ)
         with open(log, "ab") as file:
             self._running[job] = subprocess.Popen(
@@ -145,7 +149,7 @@ class _Queue:
         sys.stdout.flush()
 
     def _remaining(self) -> Optional[float]:
-        """Return the seconds until the last job ends, if all take as long as those that have ended."""
+        """Return an estimate of the remaining seconds, from the mean time of the finished jobs, or None."""
         if not self._durations:
             return None
         each = sum(self._durations) / len(self._durations)

@@ -1,4 +1,4 @@
-"""One run of a study: trained, decoded, scored and analysed in its folder, then written as a record."""
+"""Train, decode, score and analyse one run of a study in its folder, and write its record."""
 
 import gzip
 import json
@@ -20,19 +20,19 @@ FORMAT = 1
 STAGES = ("train", "average", "translate", "score", "analyze")
 _VALIDATION = re.compile(r"valid on 'valid' subset .* nll_loss (\S+) .* num_updates (\d+)")
 _SECONDS = re.compile(r"done training in ([\d.]+) seconds")
-# fairseq's words where a loss or a gradient is no longer finite
+# fairseq's messages if the loss or a gradient is not finite
 _DIVERGED = re.compile(r"FloatingPointError|Nan/Inf|Minimum loss scale reached|not finite")
 _SEPARATE = ("wake", "checkpoint")  # parts of an analysis that no table of a study shows
 
 
 class Places(NamedTuple):
-    """Where a study finds and puts its files.
+    """Folders of a study.
 
     Attributes:
-        root: the experiments' folder, with data and run folders.
-        output: the folder of the study: records, ``study.json``, tables, page and figures.
+        root: the folder of all experiments, with data and run folders.
+        output: the folder of the study, with records, ``study.json``, tables, page and figures.
         raw: a folder with the raw corpus, for tasks that are not downloaded.
-        workers: processes that prepare the text, all cores where None.
+        workers: number of processes that prepare the text; None uses all cores.
     """
 
     root: Path
@@ -54,12 +54,12 @@ class Places(NamedTuple):
 
 
 def perform(study: Study, job: Job, places: Places) -> Dict[str, Any]:
-    """Run one job to its end, going on where an earlier call stopped, and write its record.
+    """Run one job, or resume it where an earlier call stopped, and write its record.
 
-    A run whose loss or gradient is no longer finite is recorded as diverged.
+    A run whose loss or gradient is not finite is recorded as diverged.
 
     Returns:
-        the record, as :func:`finished` gives it.
+        the record, as :func:`finished` returns it.
 
     Raises:
         InputError: a stage failed for another reason.
@@ -90,17 +90,17 @@ def perform(study: Study, job: Job, places: Places) -> Dict[str, Any]:
 
 
 def finished(study: Study, job: Job, places: Places) -> Optional[Dict[str, Any]]:
-    """Return the record of a job that is done or has diverged, or None.
+    """Return the record of a job that is done or has diverged, or None if there is no record.
 
     Raises:
-        InputError: the record is of other settings, or of other data than those that are prepared now.
+        InputError: the record is of other settings, or of other data than the prepared data.
     """
     path = places.record(job)
     if not path.is_file():
         return None
     record, experiment = read_record(path), places.experiment(study, job)
     made_of = _made_of(experiment)
-    if not (experiment.data / "prepare.json").is_file():  # a clone that has the records alone
+    if not (experiment.data / "prepare.json").is_file():  # a checkout with the records only
         made_of["data"] = record.get("made_of", {}).get("data")
     for key, value in made_of.items():
         old = record.get("made_of", {}).get(key)
@@ -111,7 +111,7 @@ def finished(study: Study, job: Job, places: Places) -> Optional[Dict[str, Any]]
 
 
 def _measured(experiment: Experiment) -> Dict[str, Any]:
-    """Return what the stages left in the run's folder."""
+    """Return the results that the stages wrote to the run's folder."""
     run = experiment.run
     analysis = read_record(run / "analysis.json")
     trained = read_record(run / "train.json")
@@ -128,7 +128,7 @@ def _measured(experiment: Experiment) -> Dict[str, Any]:
 
 
 def _ranking(experiment: Experiment) -> Dict[str, Any]:
-    """Return how well damaged pairs of the test set are told from the others, by kind of damage."""
+    """Return, by kind of damage, how well the model finds damaged pairs among those of the test set."""
     from ..analysis.damage import evaluate
     from ..commands import load_plugin
 
@@ -140,7 +140,7 @@ def _ranking(experiment: Experiment) -> Dict[str, Any]:
 
 
 def _validations(run: Path) -> List[Dict[str, float]]:
-    """Return the loss on the dev set (bits a piece, without smoothing) after numbers of updates, from the log."""
+    """Return the loss on the dev set (bits per piece, without label smoothing) at each validation, from the log."""
     found = {int(updates): float(nll) for nll, updates in _VALIDATION.findall(_log(run))}
     return [{"updates": updates, "nll": found[updates]} for updates in sorted(found)]
 
@@ -160,7 +160,7 @@ def _without_paths(text: str) -> str:
 
 
 def _made_of(experiment: Experiment) -> Dict[str, Any]:
-    """Return what decides the outcome of a run; as JSON gives it back."""
+    """Return the settings and data that determine the result of a run, in the form in which JSON reads them back."""
     overrides = [f"attention={experiment.attention}", *experiment.overrides]
     data = experiment.data
     return {
@@ -192,7 +192,7 @@ def _machine() -> Dict[str, Any]:
 
 
 def processor() -> str:
-    """Return the name of the processor, as Linux gives it."""
+    """Return the processor's name from ``/proc/cpuinfo``, or from Python's ``platform`` if it is not there."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
@@ -213,10 +213,10 @@ def _versions() -> Dict[str, str]:
 
 
 def read_study(path: Path) -> Dict[str, Any]:
-    """Return a ``study.json``.
+    """Return the content of a ``study.json``.
 
     Raises:
-        InputError: it is missing, or of another format.
+        InputError: the file is missing or has another format.
     """
     study = read_json(path)
     if not isinstance(study, dict) or study.get("format") != FORMAT:

@@ -1,4 +1,4 @@
-"""What a study consists of: ``configs/study/NAME.yaml`` as data."""
+"""Read the definition of a study from ``configs/study/NAME.yaml``."""
 
 import re
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ _ROW_ENTRIES = ("label", "attention", "sites", "overrides", "table_1", "seeds")
 
 
 class Row(NamedTuple):
-    """One kind of model.
+    """A row of a study: a model that is trained with several seeds.
 
     Attributes:
-        label: its name, unique in the study.
-        attention: a variant.
-        sites: a file of ``configs/sites/``, None for the task's own.
-        overrides: of the Hydra configuration, those of the whole study included.
-        table_1: row of the paper's Table 1, None where the paper has no such model.
-        seeds: of its runs.
+        label: name of the row, unique in the study.
+        attention: a variant name.
+        sites: name of a file in ``configs/sites/``; None for the task's default, all sites.
+        overrides: Hydra overrides, with those of the whole study first.
+        table_1: row number in the paper's Table 1, or None if the paper has no such model.
+        seeds: seeds of the runs.
     """
 
     label: str
@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
     @property
     def attention_sites(self) -> List[str]:
-        """Return the sites that use the variant, in the order of :data:`fairseq_rela.variants.SITES`."""
+        """The sites that use the variant, in the order of :data:`fairseq_rela.variants.SITES`."""
         text = ",".join(SITES) if self.sites is None else load_yaml("sites", self.sites)["attention_sites"]
         return [site for site in SITES if site in parse_sites(text)]
 
@@ -54,7 +54,7 @@ class Job(NamedTuple):
 
     @property
     def overrides(self) -> Tuple[str, ...]:
-        """Return all overrides of the run; they also name its folder, which studies of one task share."""
+        """All Hydra overrides of the run; they also name its folder, which the studies of a task share."""
         sites = () if self.row.sites is None else (f"sites={self.row.sites}",)
         return (*sites, *self.row.overrides, f"common.seed={self.seed}")
 
@@ -64,13 +64,13 @@ class Study:
     """A study.
 
     Attributes:
-        name: of its file in ``configs/study/``.
-        task: a task of ``configs/``.
+        name: name of its file in ``configs/study/``.
+        task: name of a task of ``configs/``.
         baseline: label of the row that the others are compared with.
-        rows: in the order in which they are shown.
-        gold: name of the word alignment of the test set in the study's folder; None where the task has its own or
-            there is none.
-        gold_kind: "gold", or "silver" where a program made it; None where there is none.
+        rows: the rows, in the order in which they are shown.
+        gold: name of the file with the word alignment of the test set in the study's folder; None if the task has
+            its own or there is none.
+        gold_kind: "gold", "silver" if a program made the alignment, or None if there is none.
         ranking: whether to measure how well each model finds damaged pairs of the test set.
     """
 
@@ -84,7 +84,7 @@ class Study:
 
     @property
     def jobs(self) -> List[Job]:
-        """Return the runs in the order in which they are trained: the first seed of every row, then the second."""
+        """The runs in the order of training: the first seed of every row, then the second, and so on."""
         rounds = max(len(row.seeds) for row in self.rows)
         return [Job(row, row.seeds[i]) for i in range(rounds) for row in self.rows if i < len(row.seeds)]
 
@@ -98,10 +98,11 @@ def load_study(name: str, overrides: Tuple[str, ...] = ()) -> Study:
     """Return a study by its name.
 
     Args:
-        overrides: of every run, after the study's own.
+        name: a name from :func:`study_names`.
+        overrides: Hydra overrides for every run, added after the study's own.
 
     Raises:
-        InputError: no such study, or its file is not as it should be; the line says where.
+        InputError: no such study, or its file is invalid; the message names the entry.
     """
     values = load_yaml("study", name)
     try:
@@ -170,7 +171,7 @@ def _row(values: Any, number: int, common: Tuple[str, ...], seeds: Tuple[int, ..
         raise InputError(f"{where}no seeds; give seeds for the row or for the study")
     overrides = (*common, *_strings(values.get("overrides"), f"{where}overrides"))
     row = Row(label, attention, values.get("sites"), overrides, table_1, own)
-    row.attention_sites  # noqa: B018  refuses sites that there are not
+    row.attention_sites  # noqa: B018  raises for unknown sites
     return row
 
 

@@ -1,9 +1,9 @@
-"""Means over seeds, paired differences with their intervals, and sacreBLEU's paired bootstrap."""
+"""Means over seeds, paired differences with confidence intervals, and sacreBLEU's paired bootstrap."""
 
 import math
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-LEVEL = 0.95  # of the intervals
+LEVEL = 0.95  # confidence level of the intervals
 BOOTSTRAP_SAMPLES = 1000
 
 
@@ -12,7 +12,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def deviation(values: Sequence[float]) -> Optional[float]:
-    r"""Return the sample's standard deviation, :math:`\sqrt{\sum_i (x_i - \bar x)^2 / (n - 1)}`; None for one value."""
+    r"""Return the sample standard deviation, :math:`\sqrt{\sum_i (x_i - \bar x)^2 / (n - 1)}`; None for one value."""
     if len(values) < 2:
         return None
     middle = mean(values)
@@ -20,7 +20,7 @@ def deviation(values: Sequence[float]) -> Optional[float]:
 
 
 def interval(values: Sequence[float]) -> Optional[Tuple[float, float]]:
-    r"""Return Student's 95 % interval of the mean, :math:`\bar x \pm t_{0.975, n - 1}\, s / \sqrt n`; None for one."""
+    r"""Return Student's 95 % interval of the mean, :math:`\bar x \pm t_{0.975, n-1}\, s / \sqrt n`; None for n = 1."""
     from scipy.stats import t
 
     spread = deviation(values)
@@ -36,10 +36,13 @@ def summary(values: Sequence[float]) -> Dict[str, Any]:
 
 
 def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Optional[Dict[str, Any]]:
-    """Return the mean difference over the seeds that both have, with its interval; None where they share none.
+    """Return the mean of ``values - baseline`` over their common seeds with its 95 % interval, or None without any.
 
     Args:
         values, baseline: seed to value.
+
+    Returns:
+        ``mean``, ``interval`` (None for one seed), the number of seeds ``n``, and ``seeds``.
     """
     seeds = sorted(set(values) & set(baseline))
     if not seeds:
@@ -57,16 +60,22 @@ def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]
 def paired_bootstrap(
     hypotheses: Sequence[str], baseline: Sequence[str], references: Sequence[str], target_lang: str
 ) -> Dict[str, Any]:
-    """Return what sacreBLEU's paired bootstrap test says of two translations of one test set (Koehn 2004).
+    """Return the result of sacreBLEU's paired bootstrap test of two translations of a test set (Koehn 2004).
+
+    Args:
+        hypotheses: the translation to test, detokenised.
+        baseline: the translation to compare it with.
+        references: raw reference text.
+        target_lang: language code; selects sacreBLEU's tokeniser (zh for Chinese, otherwise 13a).
 
     Returns:
-        ``difference`` of the BLEU scores, ``p`` of the null hypothesis that both are equal, and ``interval``, the
-        95 % interval of the first one's own BLEU over the resampled test sets.
+        ``difference`` in BLEU, hypotheses minus baseline; ``p`` for the null hypothesis that both are equal; and
+        ``interval``, the 95 % interval of the BLEU of ``hypotheses`` over the resampled test sets.
     """
     from sacrebleu.metrics import BLEU
     from sacrebleu.significance import PairedTest
 
-    # sacreBLEU takes two names of one translation for a mistake; equal outputs differ by nothing
+    # sacreBLEU refuses two equal translations as a mistake; their difference is 0
     if list(hypotheses) == list(baseline):
         score = _bleu(target_lang).corpus_score(list(hypotheses), [list(references)]).score
         return {"difference": 0.0, "p": 1.0, "interval": [score, score]}

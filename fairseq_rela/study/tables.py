@@ -1,4 +1,4 @@
-"""A study in Markdown: the full tables, the short one, and where they stand in the documents."""
+"""Tables of a study in Markdown, full and short, and their markers in the documents."""
 
 import statistics
 from typing import Any, Dict, List, Optional, Sequence
@@ -13,7 +13,7 @@ _SHORT_ROWS = (1, 2, 3, 7)
 
 
 def full(study: Dict[str, Any]) -> str:
-    """Return what the study found, in Markdown: a summary, the claims with their rule, and every table."""
+    """Return the results of a study in Markdown: a summary, the claims with their rule, and every table."""
     parts = [summary(study), _claims(study)]
     parts += [_table(table) for table in paper_tables.all_tables(study)]
     if not paper_tables.alignment_tables(study):
@@ -23,7 +23,7 @@ def full(study: Dict[str, Any]) -> str:
 
 
 def effort(study: Dict[str, Any]) -> str:
-    """Return how long the trainings took, and on which machine."""
+    """Return a sentence with the training time and the machine of the runs."""
     seconds = [sum((run.get("seconds") or {}).values()) for row in study["rows"] for run in finished(row)]
     known = [number for number in seconds if number]
     if not known:
@@ -35,14 +35,14 @@ def effort(study: Dict[str, Any]) -> str:
 
 
 def machines(study: Dict[str, Any]) -> List[str]:
-    """Return the machines that the runs were trained on, with the number of runs where there are several."""
+    """Return the machines of the finished runs, each with its number of runs if there are several machines."""
     names = [text.machine(run.get("machine") or {}) for row in study["rows"] for run in finished(row)]
     different = list(dict.fromkeys(filter(None, names)))
     return different if len(different) < 2 else [f"{name} ({names.count(name)} runs)" for name in different]
 
 
 def short(study: Dict[str, Any]) -> str:
-    """Return four rows of Table 1 with mean and interval, and a sentence on what they show."""
+    """Return rows 1, 2, 3 and 7 of Table 1 with mean and interval, and a sentence with the result, in Markdown."""
     base = baseline(study)
     rows = []
     for row in (row for number in _SHORT_ROWS for row in study["rows"] if row["table_1"] == number):
@@ -63,7 +63,7 @@ def short(study: Dict[str, Any]) -> str:
 
 
 def sentence(study: Dict[str, Any]) -> str:
-    """Return in one sentence how ReLA-g stands to the baseline, and how many claims of the paper were found."""
+    """Return a sentence with the BLEU of ReLA-g against the baseline and the number of claims per verdict."""
     counts = claims.count(claims.judge(study))
     verdicts = (
         f"of {sum(counts.values())} claims of the paper {counts[claims.AGREES]} agree, {counts[claims.DIFFERS]} do "
@@ -91,7 +91,7 @@ def _standing(found: Summary, against: str) -> str:
 
 
 def summary(study: Dict[str, Any]) -> str:
-    """Return what was run: task, test set, rows, seeds, and what is missing."""
+    """Return a summary of the runs: task, test set, rows, seeds, and the number of missing runs."""
     rows = study["rows"]
     wanted = sum(len(row["seeds"]) for row in rows)
     done, lost = sum(len(finished(row)) for row in rows), sum(len(diverged(row)) for row in rows)
@@ -117,7 +117,7 @@ def _table(table: paper_tables.Table) -> str:
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]], names: int) -> str:
-    """Return a Markdown table whose first ``names`` columns are aligned at the left, the others at the right."""
+    """Return a Markdown table with the first ``names`` columns aligned left and the others right."""
     marks = ["---" if place < names else "---:" for place in range(len(head))]
     return "\n".join(f"| {' | '.join(map(_escaped, row))} |" for row in [head, marks, *rows])
 
@@ -130,16 +130,16 @@ def _escaped(cell: str) -> str:
 
 
 def markers(name: str, kind: str = "") -> List[str]:
-    """Return the two comments between which the Markdown of a study stands: of :func:`full`, or ``kind="short"``."""
+    """Return the two comments around a study's Markdown in a document: for :func:`full`, or with ``"short"``."""
     middle = f"study:{name}:{kind}" if kind else f"study:{name}"
     return [f"<!-- {middle} begin -->", f"<!-- {middle} end -->"]
 
 
 def fill(document: str, name: str, kind: str, content: str) -> str:
-    """Return a document with ``content`` between the markers of a study, in place of what stands there.
+    """Return a document with the text between the markers of a study replaced by ``content``.
 
     Raises:
-        InputError: the markers are not there once each, in this order.
+        InputError: the document does not have each marker once, in this order.
     """
     begin, end = markers(name, kind)
     places = document.find(begin), document.find(end)
@@ -151,7 +151,7 @@ def fill(document: str, name: str, kind: str, content: str) -> str:
 
 
 def between(document: str, name: str, kind: str = "") -> Optional[str]:
-    """Return what stands between the markers of a study, None where the document has none."""
+    """Return the text between the markers of a study, or None if the document lacks them."""
     begin, end = markers(name, kind)
     if begin not in document or end not in document:
         return None

@@ -1,4 +1,4 @@
-"""How a study's numbers and names are written."""
+"""Format the numbers and names of a study as text."""
 
 from typing import Any, Dict, List, Optional, Sequence
 
@@ -7,12 +7,12 @@ from ..variants import SITES
 from .values import Summary, diverged, finished
 
 NONE = "-"
-_NAME_LENGTH = 24  # of what a figure shows in full
+_NAME_LENGTH = 24  # maximum number of characters that fit a figure
 _MINUS = "\u2212"
 
 
 def number(value: float, digits: int = 2, sign: bool = False) -> str:
-    """Return a number with a real minus sign; with ``sign`` a plus where it is above 0."""
+    """Return a number with the Unicode minus sign; with ``sign``, positive numbers get a plus sign."""
     text = f"{value:{'+' if sign else ''}.{digits}f}"
     if not float(text):
         text = text.lstrip("+-")  # no -0.00
@@ -20,7 +20,7 @@ def number(value: float, digits: int = 2, sign: bool = False) -> str:
 
 
 def interval(summary: Summary, digits: int = 2, scale: float = 1.0) -> str:
-    """Return ``[low, high]``, or ``(n = 1)`` where one seed has no interval."""
+    """Return ``[low, high]``, or ``(n = 1)`` for one seed, which has no interval."""
     if summary.interval is None:
         return f"(n = {summary.n})"
     low, high = (number(scale * bound, digits) for bound in summary.interval)
@@ -28,7 +28,7 @@ def interval(summary: Summary, digits: int = 2, scale: float = 1.0) -> str:
 
 
 def mean_sd(summary: Optional[Summary], digits: int = 2, scale: float = 1.0) -> str:
-    """Return ``mean ± standard deviation``; one seed has none."""
+    """Return ``mean ± standard deviation``, ``mean (n = 1)`` for one seed, or ``-`` for None."""
     if summary is None:
         return NONE
     text = number(scale * summary.mean, digits)
@@ -36,7 +36,7 @@ def mean_sd(summary: Optional[Summary], digits: int = 2, scale: float = 1.0) -> 
 
 
 def mean_interval(summary: Optional[Summary], digits: int = 2, scale: float = 1.0, sign: bool = False) -> str:
-    """Return ``mean [low, high]``."""
+    """Return ``mean [low, high]``, ``mean (n = 1)`` for one seed, or ``-`` for None."""
     if summary is None:
         return NONE
     return f"{number(scale * summary.mean, digits, sign)} {interval(summary, digits, scale)}"
@@ -47,19 +47,19 @@ def optional(value: Optional[float], digits: int = 2, sign: bool = False) -> str
 
 
 def duration(seconds: float) -> str:
-    """Return a time: ``45 seconds``, ``14 minutes``, ``5.2 hours``."""
+    """Return a duration in words, such as ``45 seconds``, ``14 minutes`` or ``5.2 hours``."""
     if seconds < 90:
         return f"{seconds:.0f} seconds"
     return f"{seconds / 60:.0f} minutes" if seconds < 90 * 60 else f"{seconds / 3600:.1f} hours"
 
 
 def join(parts: Sequence[str], last: str = "and") -> str:
-    """Return ``a, b and c``."""
+    """Return a list in words, such as ``a, b and c``."""
     return f" {last} ".join(filter(None, (", ".join(parts[:-1]), parts[-1]))) if parts else ""
 
 
 def study_title(study: Dict[str, Any]) -> str:
-    """Return the task for people: Multi30k En-De."""
+    """Return the name of the task for readers, such as ``Multi30k En-De``."""
     if study["task"] in paper.TASK_NAMES:
         return paper.TASK_NAMES[study["task"]]
     ending = "_" + "_".join(study["languages"])
@@ -69,13 +69,13 @@ def study_title(study: Dict[str, Any]) -> str:
 
 
 def test_set(study: Dict[str, Any]) -> str:
-    """Return the task with the size of its test set, where runs are done."""
+    """Return the name of the task with the size of its test set, if a run has recorded it."""
     sentences = study.get("sentences")
     return study_title(study) + (f" ({sentences:,} test sentences)" if sentences else "")
 
 
 def machine(record: Dict[str, Any]) -> str:
-    """Return a run's machine in words: its GPU, or else its processor and cores."""
+    """Return the machine of a run in words: its GPU, or its processor and number of cores if it has none."""
     if record.get("gpu"):
         return str(record["gpu"])
     processor, cores = record.get("processor"), record.get("cores")
@@ -83,14 +83,14 @@ def machine(record: Dict[str, Any]) -> str:
 
 
 def row_name(row: Dict[str, Any]) -> str:
-    """Return the paper's name of a row, else what it is and where."""
+    """Return the name of a row: variant, sites if not all, and the label if it is not in Table 1."""
     name = paper.NAMES.get(row["attention"], row["attention"])
     where = "" if len(row["sites"]) == len(SITES) else f", {join(row['sites'])} only"
     return f"{name}{where}" if published_row(row) else f"{name}{where} ({row['label']})"
 
 
 def figure_names(rows: Sequence[Dict[str, Any]]) -> Dict[str, str]:
-    """Return labels to names that fit a figure and differ: the label itself where a row's name does not."""
+    """Return label to name for figures; a name that is too long or not unique is replaced by the label."""
     names = {row["label"]: row_name(row) for row in rows}
     taken = list(names.values())
     return {
@@ -103,7 +103,7 @@ def published_row(row: Dict[str, Any]) -> Optional[paper.Ablation]:
 
 
 def runs_done(row: Dict[str, Any]) -> str:
-    """Return how many of the seeds are done: ``4``, ``2 of 4``, ``1 of 2, 1 diverged``."""
+    """Return the number of seeds that are done, such as ``4``, ``2 of 4`` or ``1 of 2, 1 diverged``."""
     done, lost, wanted = len(finished(row)), len(diverged(row)), len(row["seeds"])
     parts = [str(done) if done == wanted else f"{done} of {wanted}"]
     if lost:
@@ -112,12 +112,12 @@ def runs_done(row: Dict[str, Any]) -> str:
 
 
 def without_number(row: Dict[str, Any]) -> str:
-    """Return what stands where a row has no number: ``diverged`` where that is why."""
+    """Return the text for a missing number: ``diverged`` if all runs so far diverged, otherwise ``-``."""
     return "diverged" if diverged(row) and not finished(row) else NONE
 
 
 def seeds_text(rows: Sequence[Dict[str, Any]]) -> str:
-    """Return the smallest and the largest number of seeds that rows are to have: ``2 to 4 seeds``."""
+    """Return the smallest and the largest number of seeds of the rows, such as ``2 to 4 seeds``."""
     numbers: List[int] = sorted({len(row["seeds"]) for row in rows})
     if not numbers:
         return "no seed"

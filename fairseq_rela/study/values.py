@@ -1,7 +1,7 @@
-"""Numbers of a study: measures by seed, their mean with its interval, and differences paired over the seeds.
+"""Numbers of a study: measures by seed, means with intervals, and differences paired over the seeds.
 
-``study.json`` holds the differences to the baseline, and they are taken from there. Intervals of the means, and
-differences between other rows, are computed here from its runs.
+Differences to the baseline are read from ``study.json``. Intervals of the means and differences between other rows
+are computed here from its runs.
 """
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -14,8 +14,10 @@ class Summary(NamedTuple):
     """A mean over seeds.
 
     Attributes:
-        sd: the sample's standard deviation, None for one seed.
-        interval: of the mean, 95 %, by Student's t; None for one seed.
+        mean: the mean.
+        sd: the sample standard deviation; None for one seed and for a difference to the baseline.
+        n: number of seeds.
+        interval: 95 % interval of the mean by Student's t; None for one seed.
     """
 
     mean: float
@@ -25,7 +27,7 @@ class Summary(NamedTuple):
 
 
 def summarise(numbers: Sequence[float]) -> Optional[Summary]:
-    """Return mean, standard deviation and 95 % interval of some numbers, None where there are none."""
+    """Return mean, standard deviation and 95 % interval of numbers, or None if there are no numbers."""
     if not numbers:
         return None
     return Summary(statistics.mean(numbers), statistics.deviation(numbers), len(numbers), statistics.interval(numbers))
@@ -35,7 +37,7 @@ def summarise(numbers: Sequence[float]) -> Optional[Summary]:
 
 
 def finished(row: Dict[str, Any]) -> List[Dict[str, Any]]:
-    """Return the runs of a row that ended with a model, by seed."""
+    """Return the runs of a row that are done and did not diverge, in the order of their seeds."""
     return [run for run in row["runs"] if run["state"] == "done"]
 
 
@@ -44,7 +46,7 @@ def diverged(row: Dict[str, Any]) -> List[Dict[str, Any]]:
 
 
 def find_row(study: Dict[str, Any], number: int) -> Optional[Dict[str, Any]]:
-    """Return the study's row that is row ``number`` of Table 1, None where it has none."""
+    """Return the study's row for row ``number`` of Table 1, or None."""
     return next((row for row in study["rows"] if row["table_1"] == number), None)
 
 
@@ -53,13 +55,13 @@ def baseline(study: Dict[str, Any]) -> Optional[Dict[str, Any]]:
 
 
 def level(study: Dict[str, Any]) -> str:
-    """Return ``words`` where every analysis has that level, which is the paper's, else ``pieces``."""
+    """Return ``words``, the paper's level, if every analysis has it, otherwise ``pieces``."""
     analyses = [run["analysis"] for row in study["rows"] for run in finished(row) if run.get("analysis")]
     return "words" if analyses and all(analysis.get("words") for analysis in analyses) else "pieces"
 
 
 def at_level(study: Dict[str, Any], measure: str) -> str:
-    """Return the name of a rate or diversity at the level of the study, see :func:`level`."""
+    """Return the name of a measure at the level of the study, see :func:`level`."""
     return f"words.{measure}" if level(study) == "words" else measure
 
 
@@ -69,30 +71,30 @@ def _block(run: Dict[str, Any], level: str) -> Dict[str, Any]:
 
 
 def sites(run: Dict[str, Any], level: str) -> Dict[str, Any]:
-    """Return what was measured of a run at each site: layers, and their means."""
+    """Return the analysis of a run at each site: layers, and their means."""
     return _block(run, level).get("sites") or {}
 
 
 def shuffled(run: Dict[str, Any], level: str) -> Dict[str, Any]:
-    """Return the null rates of a run at each site where each source has the target of another."""
+    """Return the null rates of a run at each site, measured on sources with the target of another sentence."""
     return (_block(run, level).get("shuffled") or {}).get("sites") or {}
 
 
 def values(row: Dict[str, Any], measure: str) -> Dict[int, float]:
-    """Return a measure of every finished run of a row that has it, by seed."""
+    """Return seed to value of a measure, for the finished runs of a row that have it."""
     found = {run["seed"]: measures(run).get(measure) for run in finished(row)}
     return {seed: number for seed, number in found.items() if number is not None}
 
 
 def mean(row: Optional[Dict[str, Any]], measure: str) -> Optional[Summary]:
-    """Return the mean over the seeds of a row, None where no run has the measure."""
+    """Return the mean of a measure over the seeds of a row, or None if no run has the measure."""
     return None if row is None else summarise(list(values(row, measure).values()))
 
 
 def difference(
     study: Dict[str, Any], row: Optional[Dict[str, Any]], other: Optional[Dict[str, Any]], measure: str
 ) -> Optional[Summary]:
-    """Return ``row`` less ``other``, paired over the seeds that both have; None where there is no such seed."""
+    """Return the mean of ``row`` minus ``other``, paired over their common seeds, or None without a common seed."""
     if row is None or other is None or row is other:
         return None
     known = row.get("difference", {}).get(measure) if other["label"] == study["baseline"] else None
@@ -103,5 +105,5 @@ def difference(
 
 
 def paired(first: Dict[int, float], second: Dict[int, float]) -> Optional[Summary]:
-    """Return ``first`` less ``second`` over the seeds of both."""
+    """Return the mean of ``first`` minus ``second`` over their common seeds, or None without a common seed."""
     return summarise([first[seed] - second[seed] for seed in sorted(first) if seed in second])
