@@ -537,7 +537,7 @@ def _aer(options: argparse.Namespace) -> None:
                 raise InputError(f'{options.sentences}, line {number}: not "source ||| target"')
             lengths.append((len(sides[0].split()), len(sides[1].split())))
     files = []
-    same = options.gold.resolve() == options.hypothesis.resolve()  # one file has one base
+    same = options.gold.resolve() == options.hypothesis.resolve()  # the same file has the same base
     for path, base, swapped in (
         (options.gold, options.gold_base, options.gold_swapped),
         (options.hypothesis, options.gold_base if same else options.hypothesis_base, options.hypothesis_swapped),
@@ -808,7 +808,7 @@ def _override_option(parser: argparse.ArgumentParser) -> None:
 
 
 def _holding(output: Optional[Path]) -> ContextManager[None]:
-    """Return a context manager that locks an output, so that no second process writes it; None locks nothing."""
+    """Return a context manager that locks an output against other processes; for None it does nothing."""
     if output is None or not output.name:
         return nullcontext()
     from .data.folders import only_process

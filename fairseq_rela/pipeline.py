@@ -311,7 +311,7 @@ def _torn(save_dir: Path) -> List[Path]:
 
 
 def _refuse_full_disk(save_dir: Path) -> None:
-    """Raise if the disk has no room for a checkpoint; after a failed training, fairseq's message does not say so.
+    """Raise if the disk is full; called after a failed training, because fairseq's error does not name this cause.
 
     Removes half-written checkpoints before raising.
 

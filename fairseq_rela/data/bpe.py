@@ -148,8 +148,8 @@ def _undoable(pieces: str, word: str) -> str:
 class _Cache(Dict[str, str]):
     """Maps words to their pieces; a dictionary, because a lookup in it runs no Python code.
 
-    A full cache is emptied instead of refusing new words. Frequent words return at once, and a corpus whose parts
-    differ from each other stays fast.
+    A full cache is emptied instead of refusing new words. Frequent words are soon in it again, and a corpus whose
+    parts differ from each other stays fast.
     """
 
     def __init__(self, segmenter: Segmenter) -> None:
@@ -209,7 +209,7 @@ def write_vocabulary(path: PathLike, pieces: Dict[str, int]) -> None:
 def count_words(lines: Iterable[str]) -> "Counter[str]":
     """Return the frequency of each word; words are separated by spaces only."""
     counts = Counter(chain.from_iterable(line.split(" ") for line in lines))
-    del counts[""]  # of an empty line and between two spaces
+    del counts[""]  # from empty lines and double spaces
     return counts
 
 

@@ -10,7 +10,8 @@ from .lines import PathLike, read_lines
 # lines of fairseq-generate, in order of length: source, target, hypothesis, detokenised, scores, alignment, steps
 _NUMBERED = re.compile(r"^([STHDPAEI])-([0-9]{1,9})(?:_[0-9]+)?\t")
 _COLUMNS = {"H": "H-NUMBER, score, hypothesis", "D": "D-NUMBER, score, hypothesis", "A": "A-NUMBER, links"}
-# the patterns below match most lines of pieces, but only one in many thousands of text; 1 in _SHARE is refused
+# The patterns below match most lines of pieces, but only one in many thousands of text. Input is refused if at least
+# one in _SHARE lines matches; refuse_not_text reads the first _SAMPLE lines.
 _SHARE = 10
 _SAMPLE = 1000
 _PIECES = {

@@ -3,7 +3,7 @@
 The verb is in the middle of a source sentence and at the end of a target sentence. The two languages differ by
 
 * reordering: in the target the verb is last, an adjective follows its noun, and negation comes first;
-* agreement: target adjectives end in the ending of their noun's class and number;
+* agreement: target adjectives take an ending for the class and number of their noun;
 * fertility: some verbs have two words on the source side and one on the target side, others the reverse;
 * words without a counterpart: the definite article of the source and the object marker of the target.
 """

@@ -36,7 +36,7 @@ def summary(values: Sequence[float]) -> Dict[str, Any]:
 
 
 def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Optional[Dict[str, Any]]:
-    """Return the mean of ``values - baseline`` over their common seeds with its 95 % interval, or None without any.
+    """Return the mean of ``values - baseline`` over their common seeds, with its 95 % interval; None if there are none.
 
     Args:
         values, baseline: seed to value.
