@@ -12,6 +12,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
 from ..errors import InputError
 from .binarise import binarise
 from .lines import read_lines, read_parallel, sha256, write_whole
+from .outputs import refuse_not_text
 from .prepare import (
     MAX_POSITIONS,
     Settings,
@@ -96,6 +97,8 @@ def binarised_pairs(source: Path, target: Path, data: Path, tokenised: bool = Fa
     """
     settings = settings_of(load_record(data))
     refuse_changed(data, text_files(data))
+    for path in (source, target):
+        refuse_not_text(path)
     refuse_other_side(source, settings.source_lang, settings.target_lang)
     refuse_other_side(target, settings.target_lang, settings.source_lang)
     tokenised = tokenised or settings.tokeniser == "none"
