@@ -107,7 +107,7 @@ def read_members(path: PathLike, wanted: Sequence[str]) -> Iterator[Tuple[str, B
     A member whose name ends in ``.gz`` is decompressed and keeps its name. A file of kind ``gz``, ``bz2``, ``xz`` or
     ``plain`` has one member with the file's own name; ``wanted`` must then have one entry, which may be any name.
 
-    Missing or repeated members are only detected at the end, so do not use the data before the iteration has ended.
+    Damage and missing members may be detected only at the end, so do not use the data before the iteration has ended.
     Each file object is closed when the next one is requested.
 
     Args:
@@ -281,7 +281,7 @@ def _refuse(path: Path, entry: _Entry, given: Sequence[str]) -> None:
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Return whether a name equals or matches a shell pattern; pass both through :func:`without_dot` before."""
+    """Return whether a name equals or matches a shell pattern; both must come from :func:`without_dot`."""
     names, patterns = name.split("/"), pattern.split("/")
     return name == pattern or (len(names) == len(patterns) and all(map(fnmatchcase, names, patterns)))
 
@@ -291,7 +291,7 @@ def _examples(name: str, names: Sequence[str]) -> str:
 
 
 def without_dot(name: str) -> str:
-    """Return a member's name, or a pattern, without a leading ``./``, as :func:`read_members` does."""
+    """Return a member's name, or a pattern, without a leading ``./``, as :func:`read_members` yields it."""
     while name.startswith("./"):
         name = name[2:].lstrip("/")
     return name

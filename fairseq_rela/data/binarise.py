@@ -66,9 +66,9 @@ def identity(source_lang: str, target_lang: str, source_dictionary: str, target_
 
 
 def refuse_other_data(trained: Any, given: Dict[str, str], checkpoint: Any, data: Any) -> None:
-    """Refuse data that differ from the training data of a model in languages or dictionaries.
+    """Refuse data whose dictionaries or translation direction differ from those that a model was trained with.
 
-    If another dictionary has the same size, the model would otherwise take its pieces for its own.
+    A model would otherwise read the data without an error if the other dictionary has the same size.
 
     Args:
         trained: :func:`identity` of the training data, from the checkpoint; None if the checkpoint has none, and

@@ -23,14 +23,14 @@ SPLITS = ("train", "valid", "test")
 _FORMATS = ("plain", "sgm", "tsv", "bars", "tmx")
 _ONE_FILE = ("tsv", "bars", "tmx")
 _BYTES_A_PAIR = 275  # of raw text, both sides together; the default of a corpus file
-_MOST_DAMAGED = 0.01  # largest share of damaged pairs in a training corpus; above it, the file must be wrong
+_MOST_DAMAGED = 0.01  # largest share of damaged pairs in a training corpus; above it, the file is refused
 
 Pair = Tuple[str, str]
 Member = Tuple[str, Path]
 
 
 class Expected(NamedTuple):
-    """An expected number of pairs, and how far the true number may differ, as a share of it (0.01 is 1 %)."""
+    """An expected number of pairs, and the share of it by which the actual number may differ (0.01 is 1 %)."""
 
     pairs: int
     tolerance: float = 0.0
@@ -51,7 +51,7 @@ class Part:
             or ``tmx`` (one file).
         files: ``DOWNLOAD:MEMBER`` of source and target, or of the one file. The member may be a shell pattern; leave
             it out if the download itself is the file. If patterns match several files, a source file and a target
-            file are a pair if their ``*`` match the same text.
+            file form a pair if their ``*`` match the same text.
         columns: the languages of the columns, for formats with one file.
         expected: the number of pairs, if known.
     """
@@ -207,7 +207,7 @@ def extract(
 
 
 def cost(sources: Sources, folder: Path) -> str:
-    """Return a line with the training pairs and gigabytes that extraction will write, and the free disk space."""
+    """Return a line with the number of training pairs, the size of their text, and the free disk space, in GB."""
     known = [part.expected.pairs for part in sources.splits["train"] if part.expected is not None]
     pairs = sources.train_pairs.pairs if sources.train_pairs is not None else sum(known)
     more = " and more" if sources.train_pairs is None and len(known) < len(sources.splits["train"]) else ""
@@ -342,7 +342,7 @@ def _check_reference(path: Path, expected: int) -> None:
     """Check the length of the test reference in tokens of sacreBLEU's tokeniser 13a.
 
     Raises:
-        InputError: if the length differs, so that this is not the reference of published scores.
+        InputError: if the length differs: then this is not the reference of published scores.
     """
     from sacrebleu.metrics import BLEU
 
@@ -515,8 +515,8 @@ def _read_sgm(path: Path, name: str) -> Iterator[Tuple[Tuple[str, str], str]]:
     The text is that of sacreBLEU: entities stay, and runs of white space become one space.
 
     Raises:
-        InputError: if the file is not UTF-8, or a segment has no id, shares its line with another one or does not
-            end in it; sacreBLEU would miss the last two.
+        InputError: if the file is not UTF-8, a segment has no id, or a segment does not have a line of its own, so
+            that sacreBLEU would miss it.
     """
     document = ""
     for number, content in enumerate(read_byte_lines(path), 1):

@@ -47,7 +47,7 @@ RECORD = "prepare.json"
 TRUECASE_MODEL = "truecase-model"  # followed by .LANG
 MAX_POSITIONS = 1024  # of the models, with the end-of-sentence symbol; fairseq refuses longer test sentences
 _BLOCK = 2000
-_MANY = 0.05  # the ratio rule removes a smaller share of the training pairs if both sides are in words
+_MANY = 0.05  # warn if the ratio rule removes this share of the training pairs; text in words loses less
 _LONGEST_WORD = 1000  # characters; the limit of Moses' clean-corpus-n for training pairs
 _RULES = ("empty", "long", "ratio", "duplicate", "long in pieces")
 _TOOLS = (*("sacremoses", "subword-nmt", "jieba", "regex", "ve-fairseq", "fairseq", "fairseq-fixed", "fairseq-rela"),)
@@ -63,7 +63,7 @@ class Settings:
         source_lang, target_lang: ISO 639-1 codes.
         tokeniser: ``moses`` (jieba for Chinese), or ``none`` for text that is already tokenised.
         tokenised: splits that are already tokenised and truecased while the others are not.
-        truecase: learn the usual case of each word from the training text, and apply it to the start of each sentence.
+        truecase: learn the usual case of each word from the training text, and give it to the first word of a sentence.
         remove_diacritics: remove the diacritics of Romanian.
         max_tokens: drop training pairs with more tokens than this on a side.
         max_ratio: drop training pairs in which one side has more than this many times the tokens of the other.
@@ -670,7 +670,7 @@ def _binarise(workers: int, settings: Settings, work: Path, splits: Dict[str, Di
     """Binarise all splits, and add to ``splits`` the share of the pieces that the dictionaries lack.
 
     Raises:
-        InputError: if a split has not as many sentences as were kept.
+        InputError: if the number of sentences of a split is not the number of pairs that were kept.
     """
     start = time.monotonic()
     counts = binarise(work, *settings.languages, {split: work / "bpe" / split for split in splits}, workers)

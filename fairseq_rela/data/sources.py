@@ -38,7 +38,7 @@ _LONGEST_PAUSE = 60.0  # seconds
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 _ARCHIVE_NAME = re.compile(r"\.(tgz|tbz2?|txz|tar|zip|gz|bz2|xz)(\.\d+)?((\.joined)?\.part)?$", re.I)
 _OUR_ENDINGS = (".json", ".part")
-_HEADERS = {"Accept-Encoding": "identity", "User-Agent": "fairseq-rela"}  # Content-Length is then the file's
+_HEADERS = {"Accept-Encoding": "identity", "User-Agent": "fairseq-rela"}  # Content-Length is the file's size
 _PASSING = (408, 425, 429)  # 4xx statuses after which another attempt may succeed
 
 
@@ -646,7 +646,7 @@ def _ask(session: requests.Session, url: str, offset: int, validator: Optional[s
 def _where_it_goes_on(
     response: Any, offset: int, state: Dict[str, Any], part: Path, proves_itself: bool
 ) -> Tuple[int, Optional[int]]:
-    """Return the byte of the file at which the body of a response begins, and the length of the body or None.
+    """Return the offset in the file at which the body of a response begins, and its length or None, in bytes.
 
     Args:
         proves_itself: whether a later check, such as a checksum, would detect a file joined from two versions.

@@ -1,4 +1,4 @@
-"""Run work on several processes, with ordered results and bounded memory; a killed process raises an error."""
+"""Run work in several processes, with ordered results and bounded memory; a killed process raises an error."""
 
 import ctypes
 import os
@@ -93,7 +93,7 @@ def begin(number: int, function: Callable[..., Result], *arguments: Any) -> Call
 
 
 def die_with_parent(parent: int) -> None:
-    """Make Linux kill this process when its parent ``parent`` dies, even by ``kill -9``.
+    """Make Linux kill this process when its parent, whose process id is ``parent``, dies, even by ``kill -9``.
 
     Otherwise the process would go on running, or wait forever. On other systems this function does nothing.
     """
