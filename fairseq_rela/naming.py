@@ -2,11 +2,13 @@
 
 import hashlib
 import re
-from typing import Sequence, Tuple
+from typing import List, Sequence, Tuple
+
+from .variants import SITES
 
 _LONGEST = 120  # characters; file systems allow 255 bytes
-# settings with a short name in run names
-_SHORT = {"model.attention_sites": "sites"}
+_ELSEWHERE = re.compile(r"cpu|gpu\d+|slurm")  # values of run= that select where a model is trained
+_SITES_KEYS = ("sites", "model.attention_sites")
 
 
 def split_override(override: str) -> Tuple[str, str]:
@@ -15,27 +17,59 @@ def split_override(override: str) -> Tuple[str, str]:
     return name, value.strip("'\"")
 
 
+def canonical(overrides: Sequence[str]) -> List[str]:
+    """Return the overrides sorted and with one spelling of the sites, so that equal settings give equal lists.
+
+    ``sites=decoder_cross`` and ``model.attention_sites=[cross,decoder]`` both become ``sites=decoder,cross``, and the
+    default ``sites=all`` is left out. Overrides of one key keep their order, because Hydra uses the last one.
+    """
+    found = []
+    for override in overrides:
+        key, value = split_override(override)
+        if key in _SITES_KEYS:
+            given = SITES if value == "all" else re.split(r"[,_\s'\"]+", value.strip("[] "))
+            if set(given) != set(SITES):
+                rest = [site for site in given if site not in SITES]  # unknown sites, which the model refuses
+                found.append("sites=" + ",".join([*(site for site in SITES if site in given), *rest]))
+        else:
+            found.append(override)
+    return sorted(found, key=_rank)
+
+
 def run_name(attention: str, overrides: Sequence[str]) -> str:
     """Return the name of a run's folder, such as ``rela_g.sites-cross.seed-2``.
 
-    ``run=`` selects where a run is computed and is left out. Without overrides the name is the attention alone. A
-    name of more than 120 characters is cut there, and 8 hexadecimal digits of its SHA-256 checksum are added.
+    ``run=gpu4`` and similar overrides select where a run is computed and are left out. Without overrides the name is
+    the attention alone. A name of more than 120 characters is cut there, and 8 hexadecimal digits of its SHA-256
+    checksum are added. Different settings can have the same name; the second run in such a folder is refused.
 
     Args:
         attention: a variant name.
-        overrides: Hydra overrides, in the order given by the user.
+        overrides: Hydra overrides, in any order.
     """
     parts = [attention]
-    for override in overrides:
+    for override in canonical(overrides):
         key, value = split_override(override)
-        if key == "run":
+        if key == "run" and _ELSEWHERE.fullmatch(value):
             continue
-        short = _SHORT.get(key, key.rsplit(".", 1)[-1])
+        short = key.rsplit(".", 1)[-1]
         parts.append(f"{_plain(short)}-{_plain(value)}" if value else _plain(short))
     name = ".".join(parts)
     if len(name) <= _LONGEST:
         return name
     return f"{name[:_LONGEST]}.{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def changes_the_model(override: str) -> bool:
+    """Return whether an override changes the trained model, not only the machine on which it is trained."""
+    key, value = split_override(override)
+    return key != "run" or not _ELSEWHERE.fullmatch(value)
+
+
+def _rank(override: str) -> Tuple[bool, bool, str]:
+    """Return the sort key of an override: sites first, the seed last, as in the table of a study."""
+    key, _ = split_override(override)
+    return key not in _SITES_KEYS, key == "common.seed", key
 
 
 def _plain(text: str) -> str:
