@@ -44,7 +44,7 @@ def open_gold_set(paths: Sequence[Path], languages: Tuple[str, str], work: Path)
         work: folder for files of the two sides, if the sentences are in one file.
 
     Raises:
-        InputError: a file is missing, several files fit, or a line has no two sides.
+        InputError: a file is missing, several files fit, or a line does not have two sides.
     """
     files = _list(paths)
     both = [path for path in files if path.suffix in (f".{'-'.join(languages)}", f".{'-'.join(languages[::-1])}")]

@@ -18,7 +18,7 @@ class Decoding(NamedTuple):
         batch: number of sentences in a batch.
         lengths: source lengths in pieces; the mean length for a group of sentences.
         speeds: label to the speed at each length.
-        overall: label to the speed over the sum of the times at all lengths.
+        overall: label to the speed computed from the sum of the times at all lengths.
     """
 
     batch: int
