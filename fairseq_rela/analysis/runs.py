@@ -162,9 +162,9 @@ class Group(NamedTuple):
 
 
 def levels_of(analysis: Dict[str, Any]) -> Dict[str, Dict[str, Any]]:
-    """Return the level (``pieces`` or ``words``) to the part of an analysis that has its ``sites`` and ``shuffled``.
+    """Return a dictionary from level to the part of analysis.json that has the ``sites`` and ``shuffled`` of the level.
 
-    An analysis without ``level`` is at the level of pieces.
+    The levels are ``pieces`` and ``words``. An analysis without ``level`` is at the level of pieces.
     """
     levels = {analysis.get("level", "pieces"): analysis}
     return {**levels, "words": analysis["words"]} if "words" in analysis else levels
@@ -219,7 +219,7 @@ def _load_run(folder: Path) -> Run:
             )
     _refuse_other_checkpoints(folder, files)
     by_level, examples = _layers(folder, files), _examples(folder, files)
-    level = next((level for level in reversed(LEVELS) if level in by_level), None)  # words, as in the paper, if measured
+    level = next((level for level in reversed(LEVELS) if level in by_level), None)  # words first, as in the paper
     layers = by_level.get(level, {})
     with _readable(folder / "score.json", "rela score"):
         _check_score(files.get("score"))
@@ -310,7 +310,7 @@ def _key(override: str) -> str:
 
 
 def _sites(value: str) -> Tuple[str, ...]:
-    """Parse sites: ``encoder,cross``, ``[encoder,cross]``, or a name in ``configs/sites``: ``encoder_cross``, ``all``."""
+    """Parse sites: ``encoder,cross``, ``[encoder,cross]``, or a name in ``configs/sites`` such as ``encoder_cross``."""
     names = value.strip("'\"[]").replace(" ", "").replace("_", ",").split(",")
     return SITES if names == ["all"] else tuple(names)
 
