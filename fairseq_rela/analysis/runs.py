@@ -10,6 +10,7 @@ import numpy
 
 from ..data.lines import read_record
 from ..errors import InputError
+from ..naming import changes_the_model
 from ..variants import SITES
 from .paper import TASK_NAMES, Ablation, find_row
 
@@ -115,8 +116,8 @@ class Run(NamedTuple):
 
     @property
     def changed(self) -> List[str]:
-        """The overrides without the seed and the attention sites; the rows of Table 1 differ in their sites."""
-        return [text for text in self.overrides if _key(text) not in (_SEED, *_SITES)]
+        """The overrides that change the model, without the seed and the attention sites, which the rows of Table 1 name."""
+        return [text for text in self.overrides if _key(text) not in (_SEED, *_SITES) and changes_the_model(text)]
 
     @property
     def seed(self) -> Optional[str]:
