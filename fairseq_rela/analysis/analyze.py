@@ -257,13 +257,13 @@ def data_checksums(data: Path, subset: str) -> Dict[str, str]:
 
 
 def _refuse_hidden_words(sentences: Sequence[Sentence], task: Any, data: Path, subset: str, has_gold: bool) -> None:
-    """Check that the word boundaries of unknown words are known; print a warning if not.
+    """Check that the ends of unknown words are known; print a warning if not.
 
     An unknown piece is ``<unk>`` in binary data, with or without the mark ``@@``, after which a word continues. Without
     the pieces in ``bpe/SUBSET.LANG``, one such word can count as several, and the numbers of later words are wrong.
 
     Raises:
-        InputError: word boundaries are unknown and there is a gold alignment.
+        InputError: they are not, and there is a gold alignment.
     """
     hidden = 0
     for lang, side, dictionary in (
@@ -762,7 +762,8 @@ class _Examples:
 def choose_examples(sentences: Sequence[Sentence], number: int) -> List[int]:
     """Return the numbers of sentences with 8 to 20 pieces on both sides, spread evenly over the subset.
 
-    If there are fewer than ``number`` such sentences, those whose lengths are closest to this range are returned.
+    The end of sentence counts as a piece. If there are fewer than ``number`` such sentences, those whose lengths are
+    closest to this range are returned.
     """
     shortest, longest = EXAMPLE_PIECES
 

@@ -177,7 +177,7 @@ def _longest(dataset: Any, model: nn.Module, subset: str) -> int:
 
 
 def derangement(number: int, seed: int) -> List[int]:
-    """Return a random permutation of 0 ... number - 1 without fixed points: a single cycle (Sattolo 1986).
+    """Return a random permutation of 0 ... number - 1 in which no element keeps its place: one cycle (Sattolo 1986).
 
     Raises:
         InputError: ``number`` is less than 2.
@@ -276,7 +276,7 @@ def recorded_weights(sites: Dict[str, Dict[str, nn.Module]]) -> Iterator[Dict[st
         sites: site to module name to module, as ``attention_modules`` returns it.
 
     Yields:
-        a dictionary that the forward pass fills: module name to weights (B, H, T, S).
+        a dictionary from module name to weights (B, H, T, S), which the forward pass fills.
 
     Raises:
         RuntimeError: a module did not run exactly once, or did not return the weights of all its heads.

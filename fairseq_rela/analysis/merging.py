@@ -19,7 +19,7 @@ def memberships(words: Sequence[Sequence[int]], positions: int) -> Tensor:
         positions: number P of positions, including padding.
 
     Returns:
-        (B, W, P), float64: 1 where position p belongs to word w, else 0; W is the number of words of the longest
+        (B, W, P), float64, 1 where position p belongs to word w, else 0; W is the number of words of the longest
         sentence.
     """
     longest = max([0, *(word + 1 for sentence in words for word in sentence)])

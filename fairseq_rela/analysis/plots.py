@@ -622,7 +622,7 @@ def _legend(figure: "Figure", handles: Sequence[Any]) -> None:
 
 
 def _colours() -> Any:
-    """Return a colour map from light to dark blue, without white, which stands for weights of exactly 0."""
+    """Return a colour map from light to dark blue; white is only for weights of exactly 0."""
     from matplotlib.colors import LinearSegmentedColormap
 
     stops = ["#dbe9f6", "#6baed6", "#08519c", "#041f45"]

@@ -116,7 +116,7 @@ class Run(NamedTuple):
 
     @property
     def changed(self) -> List[str]:
-        """The overrides that change the model, without the seed and the attention sites, which the rows of Table 1 name."""
+        """The overrides that change the model, without the seed and the attention sites (see the rows of Table 1)."""
         return [text for text in self.overrides if _key(text) not in (_SEED, *_SITES) and changes_the_model(text)]
 
     @property
@@ -269,7 +269,7 @@ def _readable(path: Path, command: str) -> Iterator[None]:
 
 
 def _refuse_other_checkpoints(folder: Path, files: Dict[str, Any]) -> None:
-    """Check that all results of a folder are of the same checkpoint.
+    """Check that translate.json, attention.json and analysis.json of a folder are of the same checkpoint.
 
     Raises:
         InputError: they are not.

@@ -97,10 +97,10 @@ def write_selections(
         about: more entries of the record.
 
     Returns:
-        the record: ``about`` with ``format`` and ``selections``. The latter maps the name of a selection, or ``all``
-        for all pairs with a score, to ``pairs``, the number of its pairs, and the means of the ranking's columns.
-        Chosen selections also have ``files`` and ``examples``: at most :data:`EXAMPLES` pairs drawn at random, in their
-        original order, with line (from 0), scores and text.
+        the record, which is ``about`` with ``format`` and ``selections``. The latter maps the name of a selection, or
+        ``all`` for all pairs with a score, to ``pairs``, the number of its pairs, and the means of the ranking's
+        columns. Chosen selections also have ``files`` and ``examples``, at most :data:`EXAMPLES` pairs drawn at random,
+        in their original order, with line (from 0), scores and text.
     """
     files = selection_files(output, languages)
     for name, mask in chosen.items():
