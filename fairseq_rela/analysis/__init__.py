@@ -1,1 +1,1 @@
-"""Looking inside a trained model: which attention runs, and how sparse it is."""
+"""Analysis of a trained model: sparsity, null rates, head diversity, alignments, and ranking of sentence pairs."""

@@ -1,7 +1,7 @@
-"""Alignment error rate of word alignments against gold ones (Och and Ney 2000); pure functions and the file format.
+"""Alignment error rate (AER) against gold word alignments (Och and Ney 2000), and the file format of alignments.
 
-A file has a line for each sentence pair: links ``i-j`` (sure) and, in gold files, ``ipj`` (possible), of source word i
-and target word j.
+A file has one line for each sentence pair, with links between source word i and target word j: ``i-j`` for a sure
+link and, in gold files, ``ipj`` for a possible one.
 """
 
 import re
@@ -11,23 +11,23 @@ from ..errors import InputError
 
 Link = Tuple[int, int]  # (source position, target position), from 0
 _LINK = re.compile(r"([0-9]{1,9})([-p])([0-9]{1,9})")
-_BETTER = 0.05  # of the alignment error rate; what is gained by chance is less
+_BETTER = 0.05  # least gain in AER (0 to 1) that fits_better reports; smaller ones can be chance
 
 
 class Gold(NamedTuple):
-    """The links that a sentence pair must have, and those that it may have, which include them."""
+    """The gold links of a sentence pair; ``possible`` contains all links of ``sure``."""
 
     sure: FrozenSet[Link]
     possible: FrozenSet[Link]
 
 
 class Counts(NamedTuple):
-    """Counts over a corpus; ratios come last.
+    """Numbers of links over a corpus, for hypothesis links A, sure gold links S and possible gold links P.
 
     Attributes:
-        links: those of the hypothesis, |A|.
-        sure: of the gold, |S|.
-        right_sure, right_possible: |A & S| and |A & P|.
+        links: :math:`|A|`.
+        sure: :math:`|S|`.
+        right_sure, right_possible: :math:`|A \\cap S|` and :math:`|A \\cap P|`.
     """
 
     links: int
@@ -37,17 +37,17 @@ class Counts(NamedTuple):
 
     @property
     def aer(self) -> float:
-        """:math:`1 - (|A \\cap S| + |A \\cap P|) / (|A| + |S|)`: 1 where nothing is aligned."""
+        """The alignment error rate, :math:`1 - (|A \\cap S| + |A \\cap P|) / (|A| + |S|)`; 1 if A is empty."""
         return 1.0 - (self.right_sure + self.right_possible) / (self.links + self.sure)
 
     @property
     def precision(self) -> Optional[float]:
-        """:math:`|A \\cap P| / |A|`, None where nothing is aligned."""
+        """The precision, :math:`|A \\cap P| / |A|`; None if A is empty."""
         return self.right_possible / self.links if self.links else None
 
     @property
     def recall(self) -> Optional[float]:
-        """:math:`|A \\cap S| / |S|`, None where nothing is sure."""
+        """The recall, :math:`|A \\cap S| / |S|`; None if S is empty."""
         return self.right_sure / self.sure if self.sure else None
 
     def __str__(self) -> str:
@@ -62,17 +62,18 @@ def read_links(
     swap: bool = False,
     lengths: Optional[Sequence[Tuple[int, int]]] = None,
 ) -> List[Gold]:
-    """The links of each line; a sure link is a possible one too.
+    """Return the links of each line, with words from 0; each sure link is also in ``possible``.
 
     Args:
-        name: of the file, for messages.
-        base: number of the first word, 0 or 1.
-        swap: the file has the target word first.
-        lengths: words of source and target of each pair, which links must not pass. This finds a wrong base and
-            swapped sides.
+        lines: lines of an alignment file.
+        name: name of the file, for error messages.
+        base: number of the first word in the file, 0 or 1.
+        swap: whether the target word comes first in the file.
+        lengths: numbers of source and target words of each pair. Links outside of them are refused, which often finds
+            a wrong base or swapped sides.
 
     Raises:
-        InputError: a line with something else, or a link out of range.
+        InputError: a field is not a link, a link is out of range, or the numbers of lines and ``lengths`` differ.
     """
     gold = []
     for number, line in enumerate(lines, 1):
@@ -105,16 +106,20 @@ def read_links(
 
 
 def guess_base(lines: Iterable[str]) -> int:
-    """1 where no word of either side has the number 0, as a whole file can hardly do that counts from 0; else 0."""
+    """Return the likely number of the first word: 1 if no link has a word 0, else 0; 0 if there are no links."""
     numbers = [int(n) for line in lines for match in _LINK.finditer(line) for n in (match.group(1), match.group(3))]
     return int(bool(numbers) and 0 not in numbers)
 
 
 def count(gold: Sequence[Gold], hypothesis: Sequence[Iterable[Link]]) -> Counts:
-    """Counts over a corpus.
+    """Count the links of a corpus.
+
+    Args:
+        gold: the gold links of each sentence pair.
+        hypothesis: the links to evaluate, of the same sentence pairs.
 
     Raises:
-        InputError: other numbers of sentences, or no sure link and no hypothesis at all.
+        InputError: the numbers of sentence pairs differ, or there are neither sure links nor hypothesis links.
     """
     if len(gold) != len(hypothesis):
         raise InputError(
@@ -132,9 +137,12 @@ def count(gold: Sequence[Gold], hypothesis: Sequence[Iterable[Link]]) -> Counts:
 
 
 def fits_better(gold: Sequence[Gold], hypothesis: Sequence[Iterable[Link]]) -> Optional[str]:
-    """How else the hypothesis may be meant, where the gold alignment then fits clearly better; None where not.
+    """Return a message if the AER is clearly lower with swapped sides or with words counted from another number.
 
-    A transposed file, or one that counts from another number, has an error rate as any other, only a worse one.
+    Such mistakes in the files raise no error; they only make the AER worse. Clearly lower means by more than 5 points.
+
+    Returns:
+        the reading with the lowest AER and its AER in percent, or None.
     """
     links = [list(pairs) for pairs in hypothesis]
     best = count(gold, links).aer - _BETTER

@@ -1,4 +1,4 @@
-"""Word links and gold-standard figures of any two text files, by a trained model and its data folder."""
+"""Align the words of any two text files with a trained model, and analyse a model on any two text files."""
 
 import re
 from contextlib import contextmanager
@@ -21,8 +21,8 @@ from .choice import agreement, association
 from .goldset import GoldSet
 
 FORMAT = 1
-JUDGED = 2000  # sentence pairs, the first ones, by which the head is chosen
-_FEW = 20  # pairs, of which chance may decide
+JUDGED = 2000  # number of sentence pairs, from the first one, on which the head is chosen
+_FEW = 20  # with fewer pairs, the choice of the head can be chance
 _HEAD = re.compile(r"(normal|shifted)\.layer[0-9]{1,4}\.(head[0-9]{1,4}|mean)")
 _RULES = {
     "given": "named by --head",
@@ -32,11 +32,12 @@ _RULES = {
 
 
 class Alignment(NamedTuple):
-    """
+    """The word alignments of a text.
+
     Attributes:
-        lines: links of each sentence pair in Pharaoh format, from 0, source first.
-        record: how they were made, for JSON: ``head`` and the ``rule`` that chose it, with its ``value``; the words
-            of the text; and the models.
+        lines: links of each sentence pair in Pharaoh format, with words from 0, source first.
+        record: how the links were made, for JSON: ``head``, the ``rule`` that chose it and its ``value``, the numbers
+            of pairs and links, the text and the models.
     """
 
     lines: List[str]
@@ -55,25 +56,27 @@ def align(
     head: Optional[str] = None,
     max_tokens: int = 4096,
 ) -> Alignment:
-    """Link each target word to the source word that one head of the cross-attention attends to most.
+    """Link each target word to the source word with the largest weight in one cross-attention head.
 
-    Links count the words that white space separates in the two files. The head, which may be the mean of the heads of
-    a layer, is chosen without a gold alignment: where there is a model of the reverse direction, it is the one whose
-    links agree best with those of any of its heads; else the one that links the words that occur together most, see
-    :func:`fairseq_rela.analysis.choice.association`. The first :data:`JUDGED` pairs decide.
+    Words are separated by white space in the two files. The head can also be the mean over the heads of a layer. It is
+    chosen on the first :data:`JUDGED` sentence pairs, without a gold alignment: with a model of the reverse direction,
+    it is the head whose links agree best with those of a head of that model, see
+    :func:`fairseq_rela.analysis.choice.agreement`; else it is the head that links words that occur together, see
+    :func:`fairseq_rela.analysis.choice.association`.
 
     Args:
         checkpoint: a model.
-        source, target: text files, a line a sentence.
-        data: the data folder of the model; without, the one that the checkpoint names.
+        source, target: text files with one sentence on each line.
+        data: the data folder of the model; by default the one that the checkpoint names.
         tokenised: see :func:`fairseq_rela.data.pairs.binarised_pairs`.
         reverse: a model from target to source.
-        reverse_data: its data folder.
-        head: a head to take instead, such as ``normal.layer1.head3`` or ``shifted.layer0.mean``.
-        max_tokens: padded pieces in a batch.
+        reverse_data: the data folder of ``reverse``; by default the one that its checkpoint names.
+        head: name of the head to use, such as ``normal.layer1.head3`` or ``shifted.layer0.mean``; no head is chosen
+            then.
+        max_tokens: most padded pieces in a batch.
 
     Raises:
-        InputError: text or models that do not fit, or an unknown head.
+        InputError: a file cannot be used, the text or the models do not fit together, or the head does not exist.
     """
     _refuse_bad_options(reverse, reverse_data, head)
     data = _data_of(checkpoint, data, "--data")
@@ -112,14 +115,14 @@ def _refuse_bad_options(reverse: Optional[Path], reverse_data: Optional[Path], h
 
 
 def describe(record: Dict[str, Any]) -> str:
-    """Say which head was taken and why, in one line."""
+    """Return a line with the numbers of links and pairs, the head and the rule that chose it."""
     rule = _RULES[record["rule"]].format(other=record.get("reverse_head"))
     value = f": {record['value']:.3f}" if "value" in record else ""
     return f"{record['links']:,} links of {record['pairs']:,} pairs by {record['head']}, which {rule}{value}"
 
 
 def warn(record: Dict[str, Any]) -> List[str]:
-    """Return what makes the choice of the head doubtful, a line each."""
+    """Return warnings about the choice of the head, one line each."""
     if record["rule"] != "given" and record["pairs"] < _FEW:
         return [f"{record['pairs']} pairs say little about which head aligns best; give more, or name it by --head"]
     return []
@@ -133,11 +136,12 @@ def analyze_text(
     Args:
         checkpoint, data: a model and its data folder.
         source, target, tokenised: see :func:`fairseq_rela.data.pairs.binarised_pairs`.
-        options: of :func:`fairseq_rela.analysis.analyze.analyze`; a gold alignment counts the words of the files.
+        options: options of :func:`fairseq_rela.analysis.analyze.analyze`; a gold alignment counts the words of the
+            two files.
 
     Returns:
-        the analysis, whose ``subset`` is the name of the source file, with ``text``: files, checksums, and how many
-        words the model does not know.
+        the analysis. Its ``subset`` is the name of the source file, and ``text`` holds the files, their checksums and
+        the numbers of unknown words.
     """
     with _pairs_of(checkpoint, data, source, target, tokenised) as pairs:
         analysis = analyze(checkpoint, pairs.folder, SUBSET, words=pairs.words, **options)
@@ -147,22 +151,27 @@ def analyze_text(
 
 
 def gold_record(files: Sequence[Path], links: Path) -> Dict[str, Any]:
-    """Return what an analysis says of its gold set, to know it again."""
+    """Return the names and checksums of the files of a gold set, which identify it in an analysis."""
     return {"file": links.name, "sha256": sha256(links), "files": {path.name: sha256(path) for path in files}}
 
 
 def measure_gold_set(checkpoint: Path, data: Path, gold_set: GoldSet, max_tokens: int = 4096) -> Dict[str, Any]:
-    """Measure the alignment error of a model on a gold set whose text is not that of the data folder.
+    """Measure the AER of a model on a gold set with its own text.
 
-    The text goes through the steps of the data folder, its tokeniser too, so that the model gets the tokens it knows;
-    the links are of the words of the gold set.
+    The text goes through all preparation steps of the data folder, including tokenisation, so that the model gets the
+    tokens it was trained on. The links count the words of the gold set.
+
+    Args:
+        checkpoint, data: a model and its data folder.
+        gold_set: the gold set.
+        max_tokens: most padded pieces in a batch.
 
     Returns:
-        ``alignment``, ``links`` and ``gold`` as :func:`fairseq_rela.analysis.analyze.analyze` gives them, and
-        ``gold_text``: how many words the model does not know.
+        ``alignment`` and ``links`` as :func:`fairseq_rela.analysis.analyze.analyze` returns them, ``gold`` from
+        :func:`gold_record`, and ``gold_text``, the record of the text with the numbers of unknown words.
 
     Raises:
-        InputError: links that are not of these sentences.
+        InputError: a file cannot be used, or the links do not belong to the sentences.
     """
     with _pairs_of(checkpoint, data, gold_set.source, gold_set.target, False) as pairs:
         lengths = [(source.total, target.total) for source, target in pairs.words]
@@ -189,7 +198,7 @@ def _data_of(checkpoint: Path, data: Optional[Path], option: str) -> Path:
     """Return the data folder of a model.
 
     Raises:
-        InputError: none is given, and the one that the checkpoint names is not here.
+        InputError: none is given, and the one that the checkpoint names does not exist.
     """
     if data is not None:
         return data
@@ -206,7 +215,10 @@ def _data_of(checkpoint: Path, data: Optional[Path], option: str) -> Path:
 def _positions(
     checkpoint: Path, data: Path, source: Path, target: Path, tokenised: bool, max_tokens: int
 ) -> Tuple[List[str], List[Tensor], Dict[str, Any]]:
-    """Return the names of all heads, the source words (heads, target words) of each pair, and the text's record."""
+    """Return the names of all heads, the links of each pair, and the record of the text.
+
+    The links of a pair are (heads, target words): the source word of each target word, -1 for none.
+    """
     with _pairs_of(checkpoint, data, source, target, tokenised) as pairs:
         aligner = align_subset(checkpoint, pairs.folder, SUBSET, pairs.words, max_tokens)
     by_kind = [aligner.positions[kind] for kind in ROWS]

@@ -1,7 +1,7 @@
-"""Word alignments from attention weights; pure functions on arrays.
+"""Word alignments from attention weights; pure functions on tensors.
 
-Each target word is aligned to its strongest source word. A null row, a query all of whose weights are 0, aligns
-nothing: the argmax of zeros would be a false link to the first word.
+Each target word is aligned to the source word with the largest weight. A null query, all of whose weights are 0, gets
+no link: the argmax of zeros would be a false link to the first word.
 """
 
 from typing import Iterable, List, Sequence, Tuple
@@ -13,12 +13,12 @@ Link = Tuple[int, int]  # (source position, target position), from 0
 
 
 def strongest_sources(weights: Tensor) -> Tensor:
-    """The source position that each target position attends to most, -1 where it attends to nothing.
+    """Return the source position with the largest weight for each target position, or -1 if no weight is above 0.
 
-    Only weights above 0 count, which matters where GeLU or leaky ReLU make negative ones.
+    GeLU and leaky ReLU can give negative weights; these make no links.
 
     Args:
-        weights: (..., T, S); the first of equal maxima wins. No row or column for padding or ends of sentences.
+        weights: (..., T, S), without rows and columns for padding and ends of sentences.
 
     Returns:
         (..., T) positions.
@@ -30,12 +30,15 @@ def strongest_sources(weights: Tensor) -> Tensor:
 
 
 def strongest_links(weights: Tensor) -> List[Link]:
-    """One link for each target position that attends to anything; ``weights`` (T, S), see :func:`strongest_sources`."""
+    """Return the links (source, target) of weights (T, S), at most one for each target position.
+
+    See :func:`strongest_sources`.
+    """
     return [(s, t) for t, s in enumerate(strongest_sources(weights).tolist()) if s >= 0]
 
 
 def word_ids(pieces: Sequence[str]) -> List[int]:
-    """The word each BPE piece belongs to: ``["lo@@", "w", "er"]`` to ``[0, 0, 1]``."""
+    """Return the number of the word of each BPE piece: ``["lo@@", "w", "er"]`` gives ``[0, 0, 1]``."""
     ids, word = [], 0
     for piece in pieces:
         ids.append(word)
@@ -44,16 +47,20 @@ def word_ids(pieces: Sequence[str]) -> List[int]:
 
 
 def merge_subwords(weights: Tensor, source_words: Sequence[int], target_words: Sequence[int]) -> Tensor:
-    """Weights of pieces to weights of words (Zenkel et al. 2019).
+    """Merge weights between pieces into weights between words (Zenkel et al. 2019).
+
+    Weights are summed over the pieces of a source word and averaged over the pieces of a target word.
 
     Args:
-        weights: (..., T, S), of pieces.
-        source_words, target_words: as :func:`word_ids`; words without pieces may be left out between others, and
-            get no weight.
+        weights: (..., T, S), between pieces.
+        source_words, target_words: the word of each piece, from 0 and in ascending order, as :func:`word_ids` returns
+            it. A number that is skipped is a word without pieces; its weights are 0.
 
     Returns:
-        (..., target words, source words): summed over the pieces of a source word, averaged over those of a target
-        word.
+        (..., target words, source words).
+
+    Raises:
+        ValueError: the shape of the weights does not match the numbers of pieces.
     """
     source, target = (torch.tensor(list(ids), dtype=torch.long) for ids in (source_words, target_words))
     if weights.shape[-2:] != (len(target), len(source)):
@@ -67,23 +74,35 @@ def merge_subwords(weights: Tensor, source_words: Sequence[int], target_words: S
 
 
 def normal_rows(weights: Tensor) -> Tensor:
-    """Step i belongs to target piece i, which it predicts: (..., T, S) to (..., T - 1, S - 1).
+    """Return the weights in which row i belongs to target piece i, which step i predicts.
 
     Args:
-        weights: of cross-attention; row and column of the ends of sentences come last, and are left out.
+        weights: (..., T, S), cross-attention; the last row and the last column are those of the ends of sentences.
+
+    Returns:
+        (..., T - 1, S - 1), without the ends of sentences.
     """
     return weights[..., :-1, :-1]
 
 
 def shifted_rows(weights: Tensor) -> Tensor:
-    """Step i belongs to target piece i - 1, which it consumes (section 5.2): (..., T, S) to (..., T - 1, S - 1).
+    """Return the weights in which row i belongs to target piece i, which step i + 1 consumes (section 5.2).
 
-    fairseq feeds the end of sentence first, so row 0 has no word, and the row that predicts the end of sentence is
-    that of the last piece.
+    fairseq's decoder gets the end of sentence as its first input. So row 0 of the argument belongs to no piece, and its
+    last row, which predicts the end of sentence, belongs to the last piece.
+
+    Args:
+        weights: (..., T, S), cross-attention; the last row and the last column are those of the ends of sentences.
+
+    Returns:
+        (..., T - 1, S - 1), without row 0 and without the end of the source sentence.
     """
     return weights[..., 1:, :-1]
 
 
 def as_pharaoh(links: Iterable[Link]) -> str:
-    """``i-j`` from 0, source first, in order; :func:`fairseq_rela.analysis.aer.read_links` reads them back."""
+    """Return the sorted links in Pharaoh format: ``source-target``, from 0.
+
+    :func:`fairseq_rela.analysis.aer.read_links` reads them.
+    """
     return " ".join(f"{i}-{j}" for i, j in sorted(links))

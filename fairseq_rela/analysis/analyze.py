@@ -1,4 +1,4 @@
-"""Everything that the analysis measures of one model on one test set: two passes over it, and files of the results."""
+"""Run the whole analysis of one model on one test set, in two passes over the test set, and write its results."""
 
 import json
 import sys
@@ -27,14 +27,14 @@ from .sparsity import SparsityCounts, awake_queries, count_sparsity
 from .wake import WakeCounts, awake_words
 
 FORMAT = 1
-TAUS = (1.0, 0.5, 0.25, 0.1)  # of Table 6
+TAUS = (1.0, 0.5, 0.25, 0.1)  # the temperatures of Table 6
 NORMALISED = ("softmax", "sparsemax", "entmax15")  # variants whose weights sum to 1
 ROWS = {"normal": normal_rows, "shifted": shifted_rows}
-WAKE_WORDS = 20  # the words that wake a head most often
-WAKE_MINIMUM = 5  # a word that occurs less often says little
-LAYER_ATTENTIONS = ("raw", "normalised")  # means over heads
-EXAMPLE_PIECES = (8, 20)  # sentences that a heat map can show
-_SEPARATE = ("examples", "links")  # parts of an analysis that are files of their own
+WAKE_WORDS = 20  # number of words listed for each head
+WAKE_MINIMUM = 5  # the share is unreliable for words with fewer occurrences
+LAYER_ATTENTIONS = ("raw", "normalised")  # weights of the heads before the mean over heads
+EXAMPLE_PIECES = (8, 20)  # fewest and most pieces of an example sentence, so that a heat map is readable
+_SEPARATE = ("examples", "links")  # parts of an analysis that are written to separate files
 
 
 def analyze(
@@ -58,44 +58,53 @@ def analyze(
     words: Optional[Sequence[Tuple[Words, Words]]] = None,
     examples_of: Optional[Sequence[int]] = None,
 ) -> Dict[str, Any]:
-    """Sparsity, null rates, head diversity, alignment error, the hallucination test, and what wakes the heads.
+    """Measure sparsity, null rates, head diversity and AER, run the hallucination test, and find what wakes heads.
 
     Args:
-        checkpoint: a model of this plugin, or a Transformer of fairseq.
-        data: its data folder.
-        subset: which part of the data.
-        gold: file of gold word alignments of the subset, whose words are those of the prepared text.
-        gold_base: number of the first word in it, 0 or 1.
-        gold_reversed: its links are target-source.
-        tags: file with a tag for each target word, one line a sentence.
-        seed: of the shuffled targets in the hallucination test.
-        examples: how many sentences to keep all weights of.
-        taus: temperatures of head diversity where weights do not sum to 1.
-        source_tags: as ``tags``, for source words; the encoder's heads are told by them.
-        gold_sentences: the text that ``gold`` was made on, one file of each side; its numbers of words are held
-            against the prepared text. Files beside ``gold`` of its name and the languages' endings are found.
-        links: keep the alignments of every head also where there is no gold.
-        max_tokens: padded pieces in a batch.
-        level: ``pieces`` or ``words``, of ``sites`` and ``shuffled``; None for both levels, words then in ``words``.
-        layer_attention: which mean over heads is aligned as the layer attention: ``raw`` of the weights as they are,
-            ``normalised`` of heads whose rows are divided by their sums.
-        words: of both sides of each pair, as the files have them that the subset was made of, see
-            :func:`fairseq_rela.data.pairs.binarised_pairs`; alignments and ``gold`` then count these words. Without,
-            they count those of the prepared text.
-        examples_of: the sentences to keep all weights of, from 0, instead of ``examples`` chosen ones.
+        checkpoint: checkpoint of this plugin or of a fairseq Transformer.
+        data: the data folder of the model.
+        subset: the subset of the data folder to analyse.
+        gold: file of gold word alignments of the subset, which counts the words of the prepared text.
+        gold_base: number of the first word in ``gold``, 0 or 1.
+        gold_reversed: whether the target word comes first in the links of ``gold``.
+        tags: file with one line for each sentence and one tag for each target word.
+        seed: seed of the shuffled targets in the hallucination test.
+        examples: number of sentences whose weights are all kept.
+        taus: temperatures of the head diversity, for weights that do not sum to 1.
+        source_tags: like ``tags``, with tags of the source words, for the heads of the encoder.
+        gold_sentences: the source and target text of ``gold``, whose numbers of words must be those of the prepared
+            text. By default, files with the name of ``gold`` and the languages as endings are used if both exist.
+        links: keep the alignments of all heads even without ``gold``.
+        max_tokens: most padded pieces in a batch.
+        level: level of ``sites`` and ``shuffled``, ``pieces`` or ``words``. None measures both: pieces there, and
+            words in ``words``.
+        layer_attention: the mean over heads from which the layer attention is aligned: ``raw`` takes the weights as
+            they are, ``normalised`` first divides each row of each head by its sum.
+        words: the words of both sides of each pair in the original files of the subset, see
+            :func:`fairseq_rela.data.pairs.binarised_pairs`. Alignments and ``gold`` then count these words instead of
+            the words of the prepared text.
+        examples_of: numbers, from 0, of the sentences whose weights are all kept; replaces ``examples``.
 
     Returns:
-        ``format``, ``label``, ``checkpoint``, ``sha256``, ``data`` (checksums), ``subset``, ``sentences``,
-        ``parameters``, ``attention``, ``attention_sites``, ``languages``, ``gold`` (file and checksum, or None);
-        ``level`` of ``sites``: sparsity, null rates and diversity by layer, and of ``shuffled``: null rates where
-        each source has the target of another (Figure 6, dashed), None for a single sentence; ``variance``:
-        ``sample``, that of the null rates of heads; ``words``: ``sites`` and ``shuffled`` at the level of words, only
-        where ``level`` is None; ``layer_attention``; ``alignment``: AER by layer and head (Table 5), or None;
-        ``wake``; and what :func:`write` puts in files of their own: ``examples``, and ``links`` or None. All rates
-        are shares, from 0 to 1; layers count from 0.
+        a dictionary with
+
+        - ``format``, ``label``, ``checkpoint``, ``sha256``, ``data`` (checksums), ``subset``, ``sentences``,
+          ``parameters``, ``attention``, ``attention_sites``, ``languages``, ``gold`` (file and checksum, or None);
+        - ``level``: the level of ``sites`` and ``shuffled``;
+        - ``sites``: sparsity, null rates and diversity by layer;
+        - ``shuffled``: null rates where each source has the target of another one (Figure 6, dashed lines), or None
+          for a single sentence;
+        - ``variance``: ``sample``, the kind of the variance of the null rates;
+        - ``words``: ``sites`` and ``shuffled`` at the level of words, only if ``level`` is None;
+        - ``layer_attention``, and ``alignment``: AER by layer and head (Table 5), or None;
+        - ``wake``: the words and tags that wake each head;
+        - ``examples``, and ``links`` or None, which :func:`write` writes to separate files.
+
+        Rates are shares from 0 to 1; layers count from 0.
 
     Raises:
-        InputError: a file that cannot be used, or that is not of this subset.
+        InputError: an option has a bad value, a file cannot be used or does not belong to the subset, or the weights
+            are not finite.
     """
     _refuse_bad_numbers(examples, taus)
     _refuse_bad_choices(level, layer_attention)
@@ -162,9 +171,13 @@ def align_subset(
     words: Optional[Sequence[Tuple[Words, Words]]] = None,
     max_tokens: int = 4096,
 ) -> "_Aligner":
-    """Return the alignments of every head and layer, normal and shifted: one pass, and nothing else is measured.
+    """Return the alignments of all heads and layers, normal and shifted, in one pass over the subset.
 
-    Args, errors: as :func:`analyze`.
+    Args:
+        checkpoint, data, subset, words, max_tokens: as for :func:`analyze`.
+
+    Raises:
+        InputError: as :func:`analyze`.
     """
     model, task = load_model(checkpoint, data)
     aligner = _Aligner(read_sentences(task, data, subset), words)
@@ -175,7 +188,7 @@ def align_subset(
 
 
 def summarise(checkpoint: Path, data: Path, subset: str) -> Dict[str, Any]:
-    """Which attention ran at each site, with its sparsity and null rate by layer: one quick pass, on pieces."""
+    """Return the attention, sparsity and null rates of each site and layer at the level of pieces, in one pass."""
     model, task = load_model(checkpoint, data)
     sparsity = _Sparsity()
     for batch in capture(model, task, subset):
@@ -202,10 +215,15 @@ def summarise(checkpoint: Path, data: Path, subset: str) -> Dict[str, Any]:
 
 
 def write(analysis: Dict[str, Any], folder: Path) -> None:
-    """Files of :func:`analyze`: ``examples.json``, ``alignments/``, and last ``analysis.json``, all the rest.
+    """Write ``examples.json``, ``alignments/`` and, last, ``analysis.json`` with the rest of the analysis.
 
-    An alignment file is in Pharaoh format, counted from 0, a line a sentence: ``{normal,shifted}.layerL.headH.pharaoh``
-    of a head, ``{normal,shifted}.layerL.mean.pharaoh`` of the attention averaged over the heads of a layer.
+    The files of ``alignments/`` are in Pharaoh format, with words from 0 and one line for each sentence:
+    ``{normal,shifted}.layerL.headH.pharaoh`` for a head, ``{normal,shifted}.layerL.mean.pharaoh`` for the mean over
+    the heads of a layer. Alignment files of an earlier analysis that are not written again are removed.
+
+    Args:
+        analysis: result of :func:`analyze`.
+        folder: output folder.
     """
     with write_whole(folder / "examples.json") as file:
         json.dump(analysis["examples"], file, ensure_ascii=False)
@@ -220,10 +238,12 @@ def write(analysis: Dict[str, Any], folder: Path) -> None:
 
 
 def data_checksums(data: Path, subset: str) -> Dict[str, str]:
-    """Checksums of the binary files of a subset, by name; they are held against the record of ``rela prepare``.
+    """Return the checksums of the files of a subset: name to SHA-256.
+
+    In a folder of ``rela prepare``, these are the recorded checksums, and the files must match them.
 
     Raises:
-        InputError: no such subset, or a file that has changed since it was prepared.
+        InputError: the subset does not exist, or a file has changed since it was prepared.
     """
     files = sorted(path for path in data.glob(f"{subset}.*-*.*") if path.suffix in (".bin", ".idx"))
     if not files:
@@ -237,13 +257,13 @@ def data_checksums(data: Path, subset: str) -> Dict[str, str]:
 
 
 def _refuse_hidden_words(sentences: Sequence[Sentence], task: Any, data: Path, subset: str, has_gold: bool) -> None:
-    """Refuse to count words against a gold alignment where the data do not say where unknown words end.
+    """Check that the ends of unknown words are known; print a warning if not.
 
-    An unknown piece is ``<unk>`` in binary data, with or without the mark ``@@`` of a word that goes on. Without the
-    pieces in ``bpe/SUBSET.LANG``, one such word can count as several, which shifts the numbers of the words after it.
+    An unknown piece is ``<unk>`` in binary data, with or without the mark ``@@``, after which a word continues. Without
+    the pieces in ``bpe/SUBSET.LANG``, one such word can count as several, and the numbers of later words are wrong.
 
     Raises:
-        InputError: there is a gold alignment; else a warning is printed.
+        InputError: they are not, and there is a gold alignment.
     """
     hidden = 0
     for lang, side, dictionary in (
@@ -287,7 +307,10 @@ def _refuse_diverged(batch: Batch, checkpoint: Path) -> None:
 
 
 def _attention_of(model: nn.Module) -> Tuple[str, List[str]]:
-    """What ran, and where: sites that kept softmax are not those of another variant."""
+    """Return the names of the variants other than softmax, joined by ``/``, and the sites that have them.
+
+    A model that has only softmax gives ``softmax`` and all sites.
+    """
     variants = {
         site: sorted({attention_name(module) for module in modules.values()})
         for site, modules in attention_modules(model).items()
@@ -304,7 +327,7 @@ def _words(pieces: Sequence[str]) -> int:
 
 
 def _joined(pieces: Sequence[str]) -> List[str]:
-    """The words of a sentence; one that lost its last piece ends where the sentence does."""
+    """Return the words of a sentence; a word whose last piece is missing ends at the end of the sentence."""
     words = [""] * _words(pieces)
     for word, piece in zip(word_ids(pieces[:-1]), pieces):
         words[word] += piece[:-2] if piece.endswith("@@") else piece
@@ -314,10 +337,10 @@ def _joined(pieces: Sequence[str]) -> List[str]:
 def _refuse_other_words(
     gold: Path, given: Sequence[Path], languages: Sequence[str], lengths: Sequence[Tuple[int, int]]
 ) -> None:
-    """The words that a gold alignment counts must be those of the prepared text.
+    """Check that the text of a gold alignment has the words of the prepared text.
 
     Raises:
-        InputError: sentences of another number, or of another number of words.
+        InputError: the numbers of sentences or of words differ.
     """
     files = list(given) or [gold.with_suffix(f".{lang}") for lang in languages]
     if len(files) != 2:
@@ -339,17 +362,17 @@ def _refuse_other_words(
 
 
 def _word_counts(line: str) -> Tuple[int, ...]:
-    """Words of a line; where its full stop is written together with the last word, also with it on its own."""
+    """Return the possible numbers of words of a line: two if a full stop is joined to the last word, else one."""
     words = line.split()
     together = bool(words) and len(words[-1]) > 1 and words[-1].endswith(".")
     return (len(words), len(words) + 1) if together else (len(words),)
 
 
 def _read_tags(path: Optional[PathLike], words: Sequence[int]) -> Optional[List[List[str]]]:
-    """A tag for each word.
+    """Return the tags of the words of each sentence, or None without a file.
 
     Raises:
-        InputError: not as many lines as sentences, or tags as words.
+        InputError: the number of lines is not that of the sentences, or a line does not have one tag for each word.
     """
     if path is None:
         return None
@@ -368,16 +391,16 @@ def _mean(values: Iterable[float]) -> float:
 
 
 class _Sparsity:
-    """Sparsity and null rates of every module, and null rates of its layer attention."""
+    """Collect the sparsity and null rates of every module, and the null rates of its layer attention."""
 
     def __init__(self) -> None:
         self.modules: Dict[str, Dict[int, Captured]] = {site: {} for site in SITES}  # without weights
         self.counts: Dict[Tuple[str, int], SparsityCounts] = {}
-        self.together: Dict[Tuple[str, int], SparsityCounts] = {}  # of the layer attention
+        self.together: Dict[Tuple[str, int], SparsityCounts] = {}  # counts of the layer attention
 
     def add(self, batch: Batch) -> None:
         for item in batch.modules:
-            mean = mean_of_heads(item.weights.double())  # in float32, a mean could be 0 where no weight is
+            mean = mean_of_heads(item.weights.double())  # in float32, the mean of tiny weights could be 0
             for counts, weights in ((self.counts, item.weights), (self.together, mean)):
                 key, new = (item.site, item.layer), count_sparsity(weights, item.allowed)
                 counts[key] = counts[key] + new if key in counts else new
@@ -393,7 +416,7 @@ class _Sparsity:
 
 
 class _Diversity:
-    """Head diversity of every module, at each temperature where its weights do not sum to 1."""
+    """Collect the head diversity of every module, at each temperature if its weights do not sum to 1."""
 
     def __init__(self, taus: Sequence[float]) -> None:
         self.taus = taus
@@ -448,7 +471,7 @@ def _sites(sparsity: _Sparsity, diversity: _Diversity) -> Dict[str, Any]:
 
 
 class _Level:
-    """Sparsity, null rates and head diversity of pieces."""
+    """Collect sparsity, null rates and head diversity at the level of pieces."""
 
     def __init__(self, taus: Sequence[float]) -> None:
         self.sparsity, self.diversity, self.shuffled = _Sparsity(), _Diversity(taus), _Sparsity()
@@ -461,7 +484,7 @@ class _Level:
         self.shuffled.add(batch)
 
     def result(self, seed: Optional[int]) -> Dict[str, Any]:
-        """Return the means; ``seed`` is that of the shuffled targets, None where nothing was shuffled."""
+        """Return the results; ``seed`` is the seed of the shuffled targets, None if nothing was shuffled."""
         return {
             "sites": _sites(self.sparsity, self.diversity),
             "shuffled": None if seed is None else {"seed": seed, "sites": self.shuffled.null_rates()},
@@ -469,7 +492,7 @@ class _Level:
 
 
 class _Words(_Level):
-    """The same of words."""
+    """Collect sparsity, null rates and head diversity at the level of words."""
 
     def __init__(self, taus: Sequence[float], sentences: Sequence[Sentence], shuffled: Sequence[Sentence]) -> None:
         super().__init__(taus)
@@ -489,7 +512,11 @@ def _make_levels(
     taus: Sequence[float],
     subset: str,
 ) -> Dict[str, _Level]:
-    """Return what measures each level, pieces first; ``order`` is that of the shuffled targets, None for no shuffle."""
+    """Return the collectors of the levels to measure, pieces first.
+
+    Args:
+        order: permutation of the shuffled targets, None for no shuffling.
+    """
     levels: Dict[str, _Level] = {}
     if level != "words":
         levels["pieces"] = _Level(taus)
@@ -504,10 +531,10 @@ def _make_levels(
 
 
 def _at_words(batch: Batch, sentences: Sequence[Sentence]) -> Batch:
-    """Merge the weights of pieces into weights of words; ends of sentences are left out.
+    """Merge the weights of pieces into weights of words; the ends of sentences are left out.
 
-    A row of cross-attention belongs to the target word that its step predicts. In self-attention of the decoder, rows
-    and columns belong to the target word that the step consumes; step 0 consumes the end of sentence.
+    A row of cross-attention belongs to the target word that its step predicts. In decoder self-attention, rows and
+    columns belong to the target word that the step consumes; step 0 consumes the end of sentence.
     """
     source = [word_ids(sentences[index].source[:-1]) for index in batch.ids]
     target = [word_ids(sentences[index].target[:-1]) for index in batch.ids]
@@ -525,10 +552,16 @@ def _at_words(batch: Batch, sentences: Sequence[Sentence]) -> Batch:
 
 
 class _Aligner:
-    """Word alignments by cross-attention: of each head of each layer, and last of their mean, the layer attention.
+    """Collect the word alignments of each cross-attention head, and of the mean over the heads of each layer.
 
     Args:
-        layer_attention: ``raw`` or ``normalised``: what becomes of the heads before their mean is taken.
+        sentences: all sentences of the subset.
+        words: the words of the original files, see :func:`analyze`.
+        layer_attention: ``raw`` or ``normalised``, see :func:`analyze`.
+
+    Attributes:
+        positions: ``normal`` and ``shifted`` to sentence number to (layers, heads + 1, target words): the source word
+            of each target word, -1 for none; the last entry of each layer is the mean over heads.
     """
 
     def __init__(
@@ -559,7 +592,7 @@ class _Aligner:
                 self.positions[kind][index] = pad(positions, (0, length - positions.size(-1)), value=-1)
 
     def lines(self) -> Dict[str, List[str]]:
-        """Names to alignments in Pharaoh format, a line a sentence."""
+        """Return the alignments in Pharaoh format: name to one line for each sentence."""
         files: Dict[str, List[str]] = {}
         for kind, sentences in self.positions.items():
             for index in range(len(sentences)):
@@ -575,14 +608,14 @@ class _Aligner:
         return {"gold": str(path), "sentences": len(gold), **rates}
 
     def _counts(self, kind: str, gold: Sequence[Gold]) -> List[List[Counts]]:
-        """By layer and head; counted for all of them at once, else as :func:`fairseq_rela.analysis.aer.count` does."""
+        """Return counts by layer and head, as :func:`fairseq_rela.analysis.aer.count` gives, for all heads at once."""
         total: Any = 0
         for index, positions in self.positions[kind].items():
             words = positions.size(-1)
             columns = 1 + max([-1, *(s for s, _ in gold[index].possible), int(positions.max()) if words else -1])
             hits = [positions >= 0]
             for links in gold[index]:
-                matrix = torch.zeros(words, columns + 1, dtype=torch.bool)  # the last column for no link
+                matrix = torch.zeros(words, columns + 1, dtype=torch.bool)  # the last column, index -1, is for no link
                 for s, t in links:
                     matrix[t, s] = True
                 hits.append(matrix[torch.arange(words), positions])
@@ -595,12 +628,15 @@ class _Aligner:
 
 
 def _aer(counts: Counts) -> float:
-    """AER; also 1 where nothing is aligned and the gold alignment has no sure link."""
+    """Return the AER, which is set to 1 if there are neither links nor sure gold links."""
     return counts.aer if counts.links + counts.sure else 1.0
 
 
 def _error_rates(counts: List[List[Counts]]) -> Dict[str, Any]:
-    """AER of every head and layer, the mean over layers of the layer attention's and of the best head's (Table 5)."""
+    """Return the AER of each head and layer, and the means over layers of Table 5.
+
+    ``aol`` is the mean AER of the layer attention, ``aoh`` the mean AER of the best head of each layer.
+    """
     layers: List[Dict[str, Any]] = []
     candidates: List[Tuple[float, int, Optional[int]]] = []
     for number, (*heads, together) in enumerate(counts):
@@ -628,10 +664,10 @@ def _error_rates(counts: List[List[Counts]]) -> Dict[str, Any]:
 
 
 class _Waker:
-    """Which words, and which tags, wake each head; ends of sentences are no words.
+    """Count which words and tags wake each head, without the ends of sentences.
 
-    A query is made of a word: in the encoder a source word, in the decoder and in cross-attention the target word
-    that its step consumes, which is the one before the word that it predicts.
+    A query belongs to a source word in the encoder. In the decoder and in cross-attention it belongs to the target word
+    that its step consumes, which stands before the word that the step predicts.
     """
 
     def __init__(
@@ -684,7 +720,16 @@ class _Waker:
 
 
 class _Examples:
-    """All weights of a few sentences that a heat map can show, the same ones for every model on the same data."""
+    """Collect all weights of a few sentences, which are the same for all models on the same data.
+
+    Args:
+        sentences: all sentences of the subset.
+        number: how many sentences :func:`choose_examples` chooses if ``chosen`` is None.
+        chosen: numbers of the sentences, from 0.
+
+    Raises:
+        InputError: a number in ``chosen`` is not that of a sentence.
+    """
 
     def __init__(self, sentences: Sequence[Sentence], number: int, chosen: Optional[Sequence[int]] = None) -> None:
         self.sentences = sentences
@@ -715,7 +760,11 @@ class _Examples:
 
 
 def choose_examples(sentences: Sequence[Sentence], number: int) -> List[int]:
-    """Sentences of moderate length on both sides, spread over the subset; where these are too few, the nearest."""
+    """Return the numbers of sentences with 8 to 20 pieces on both sides, spread evenly over the subset.
+
+    The end of sentence counts as a piece. If there are fewer than ``number`` such sentences, those whose lengths are
+    closest to this range are returned.
+    """
     shortest, longest = EXAMPLE_PIECES
 
     def excess(pieces: Sequence[str]) -> int:
@@ -729,12 +778,12 @@ def choose_examples(sentences: Sequence[Sentence], number: int) -> List[int]:
 
 
 def _rounded(values: Any) -> Any:
-    """To 4 significant digits, however nested."""
+    """Round the numbers of nested lists to 4 significant digits."""
     return [_rounded(value) for value in values] if isinstance(values, list) else float(f"{values:.4g}")
 
 
 def describe(analysis: Dict[str, Any]) -> str:
-    """A line a level and site, and where there is a gold alignment its error rates (Table 5)."""
+    """Return a summary with one line for each level and site, and the AER (Table 5) if there is a gold alignment."""
     lines = [f"{analysis['label']}: {analysis['sentences']:,} sentences of {analysis['subset']}"]
     for level, measured in levels_of(analysis).items():
         lines += [_describe_site(level, site, measured) for site in measured["sites"]]

@@ -1,4 +1,4 @@
-"""The attention weights of a model, teacher-forced on a test set: all layers, heads and sites, batch by batch."""
+"""Record the attention weights of a model on a test set with teacher forcing: all layers, heads and sites."""
 
 import copy
 import random
@@ -21,15 +21,15 @@ END = "</s>"
 
 
 class Captured(NamedTuple):
-    """The weights of one attention module on one batch; every sentence begins at position 0, padding comes after.
+    """The weights of one attention module on one batch; each sentence starts at position 0, padding is on the right.
 
     Attributes:
         site: ``encoder``, ``decoder`` or ``cross``.
-        layer: its number, from 0.
-        name: of the module, such as ``decoder.layers.1.encoder_attn``.
-        variant: what the module computes.
+        layer: number of the layer, from 0.
+        name: name of the module, such as ``decoder.layers.1.encoder_attn``.
+        variant: name of the attention that the module computes, such as ``rela_g``.
         weights: (B, H, T, S), float32, before dropout.
-        allowed: (B, T, S), False at padding and in the future. Ends of sentences count as words do.
+        allowed: (B, T, S), False at padding and at future positions. The ends of sentences are True.
     """
 
     site: str
@@ -41,14 +41,16 @@ class Captured(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What one forward pass gave: B sentences, in the order of the rows of the weights.
+    """The weights from one forward pass over B sentences.
 
-    fairseq's decoder is fed the end of sentence first, so its step t, which is row t of the weights of the decoder
-    and of cross-attention, predicts target piece t and consumes target piece t - 1; keys of the decoder are inputs.
+    fairseq's decoder gets the end of sentence as its first input. Step t is row t of the weights of decoder
+    self-attention and cross-attention; it consumes target piece t - 1 and predicts target piece t. The keys of decoder
+    self-attention are the inputs of the steps.
 
     Attributes:
-        ids: line numbers of the (source) sentences in the subset, from 0; see :func:`read_sentences`.
-        modules: every attention module.
+        ids: line numbers of the source sentences in the subset, from 0, in the order of the rows of the weights; see
+            :func:`read_sentences`.
+        modules: one entry for each attention module.
     """
 
     ids: List[int]
@@ -56,43 +58,45 @@ class Batch(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """Pieces of both sides; the last of each is ``</s>``."""
+    """The pieces of a source and a target sentence; the last piece of each is ``</s>``."""
 
     source: List[str]
     target: List[str]
 
 
 def load_model(checkpoint: Path, data: Path) -> Tuple[nn.Module, Any]:
-    """Load as :func:`load_transformer` does, and switch off fused layers, whose weights cannot be recorded."""
+    """Load a model with :func:`load_transformer` and turn off fused layers, whose weights cannot be recorded."""
     model, task = load_transformer(checkpoint, data)
     for module in model.modules():
-        if hasattr(module, "can_use_fastpath"):  # fairseq 0.12.2 fuses its own encoder layer, whose weights nobody sees
+        if hasattr(module, "can_use_fastpath"):  # the fused encoder layer of fairseq 0.12.2 returns no weights
             module.can_use_fastpath = False
     return model, task
 
 
 def load_transformer(checkpoint: Path, data: Path) -> Tuple[nn.Module, Any]:
-    """A model in evaluation mode and its task, whose data lie in ``data``; the file is loaded as data only.
+    """Load a translation model in evaluation mode, and its task with the data folder ``data``.
+
+    The checkpoint is first loaded with :func:`fairseq_rela.checkpoints.load`, which runs no code from the file.
 
     Raises:
-        InputError: as :func:`fairseq_rela.checkpoints.load`, a dictionary of another corpus, or a model whose decoder
-            does not attend to the source by itself, or of another task than translation.
+        InputError: the file is not a checkpoint, its dictionaries or data do not fit ``data``, its task is not
+            translation, or a decoder layer has no cross-attention to the source alone.
     """
     from fairseq import checkpoint_utils
     from fairseq.tasks.translation import TranslationTask
 
     from .. import checkpoints
 
-    checkpoints.load(checkpoint)  # refuses what is not a checkpoint, in one line
+    checkpoints.load(checkpoint)  # raises an InputError of one line for any other file
     refuse_other_dictionaries(checkpoint, data)
     try:
         models, _, task = checkpoint_utils.load_model_ensemble_and_task(
             [str(checkpoint)], arg_overrides={"data": str(data)}
         )
-    except Exception as error:  # fairseq raises bare ones
+    except Exception as error:  # fairseq raises plain Exception
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{checkpoint} does not fit the data folder {data}: {reason}") from error
-    if not isinstance(task, TranslationTask):  # others add tokens to sentences, and tell subsets in another way
+    if not isinstance(task, TranslationTask):  # other tasks add tokens to sentences and name subsets in other ways
         raise InputError(f"{checkpoint}: of the task {type(task).__name__}; only models of `translation` are analysed")
     model = models[0].eval()
     for layer in getattr(getattr(model, "decoder", None), "layers", ()):
@@ -106,15 +110,19 @@ def load_transformer(checkpoint: Path, data: Path) -> Tuple[nn.Module, Any]:
 def capture(
     model: nn.Module, task: Any, subset: str, max_tokens: int = 4096, shuffle_seed: Optional[int] = None
 ) -> Iterator[Batch]:
-    """Weights of every attention module on every sentence of ``subset``, in batches, so that memory is bounded.
+    """Yield the weights of all attention modules for all sentences of ``subset``, one batch at a time.
 
     Args:
-        max_tokens: padded pieces of the longer side in a batch; a longer sentence is a batch by itself.
-        shuffle_seed: give every source sentence the target of another one, see :func:`derangement`.
+        model: Transformer in evaluation mode.
+        task: its translation task.
+        subset: name of a subset of the data folder, such as ``test``.
+        max_tokens: most padded pieces in a batch, counted on the longer side. Where the longest sentence has more
+            pieces, its length is the limit.
+        shuffle_seed: if given, each source sentence gets the target of another one, see :func:`derangement`.
 
     Raises:
-        InputError: no such subset, no target side, or sentences that the model cannot take.
-        RuntimeError: a module did not run exactly once in a batch, or gave no weights for each of its heads.
+        InputError: the subset does not exist, is empty or has no target side, or a sentence is too long for the model.
+        RuntimeError: a module did not run exactly once in a batch, or did not return the weights of all its heads.
     """
     dataset = _load_dataset(task, subset)
     if shuffle_seed is not None:
@@ -122,7 +130,7 @@ def capture(
     batches = task.get_batch_iterator(
         dataset,
         max_tokens=max(max_tokens, _longest(dataset, model, subset)),
-        required_batch_size_multiple=1,  # or fairseq leaves the last batch out
+        required_batch_size_multiple=1,  # the default of fairseq drops the last batch
     ).next_epoch_itr(shuffle=False)
     sites = attention_modules(model)
     seen = 0
@@ -149,15 +157,15 @@ def _load_dataset(task: Any, subset: str) -> Any:
     if not len(dataset):
         raise InputError(f"subset {subset!r} is empty; give another one")
     dataset = copy.copy(dataset)
-    dataset.left_pad_source = False  # positions of pieces are then those of the weights
+    dataset.left_pad_source = False  # so that piece i of a sentence is at position i of the weights
     return dataset
 
 
 def _longest(dataset: Any, model: nn.Module, subset: str) -> int:
-    """Pieces of the longest sentence, either side.
+    """Return the number of pieces of the longest sentence of either side.
 
     Raises:
-        InputError: one that has more than the model has positions.
+        InputError: a sentence has more pieces than the model has positions.
     """
     for side, sizes, limit in zip(("source", "target"), (dataset.src_sizes, dataset.tgt_sizes), model.max_positions()):
         worst = int(sizes.argmax())
@@ -169,10 +177,10 @@ def _longest(dataset: Any, model: nn.Module, subset: str) -> int:
 
 
 def derangement(number: int, seed: int) -> List[int]:
-    """An order of 0 ... number - 1 in which nothing keeps its place: one random cycle (Sattolo 1986).
+    """Return a random permutation of 0 ... number - 1 in which no element keeps its place: one cycle (Sattolo 1986).
 
     Raises:
-        InputError: fewer than two.
+        InputError: ``number`` is less than 2.
     """
     if number < 2:
         raise InputError("targets cannot be shuffled among fewer than two sentences; give a larger subset")
@@ -184,7 +192,7 @@ def derangement(number: int, seed: int) -> List[int]:
 
 
 class _InOrder:
-    """Sentences of a dataset in another order."""
+    """A view of the sentences of a dataset in another order."""
 
     def __init__(self, sentences: Any, order: List[int]) -> None:
         self.sentences, self.order = sentences, order
@@ -225,13 +233,14 @@ def _as_batch(
 
 
 def read_sentences(task: Any, data: Path, subset: str) -> List[Sentence]:
-    """All sentences of ``subset``, in its order.
+    """Return the pieces of all sentences of ``subset``, in the order of the subset.
 
-    An unknown piece is ``<unk>`` in the binarised data, which does not say whether its word goes on after it; so
-    the pieces come from ``bpe/SUBSET.LANG`` where the data folder has that, as those of ``rela prepare`` do.
+    The pieces are read from ``bpe/SUBSET.LANG`` if the data folder has this file, which ``rela prepare`` writes, else
+    from the binarised data. There, an unknown piece is ``<unk>``, so it is not known whether its word ends with it.
 
     Raises:
-        InputError: as :func:`capture`, or text that is not what was binarised.
+        InputError: the subset does not exist, is empty or has no target side, or the text is not the text that was
+            binarised.
     """
     dataset = _load_dataset(task, subset)
     sides = []
@@ -258,10 +267,19 @@ def _with_unknown_pieces(pieces: List[List[str]], text: Path, unknown: str) -> L
 
 @contextmanager
 def recorded_weights(sites: Dict[str, Dict[str, nn.Module]]) -> Iterator[Dict[str, Tensor]]:
-    """While it lasts, every forward pass leaves its weights (B, H, T, S) under the name of its module.
+    """Record the weights of one forward pass of the model.
 
-    fairseq's layers ask for no weights in self-attention, and its fast path averages them over the heads; so
-    the modules are made to take the explicit path, which computes the same.
+    fairseq's layers do not request weights in self-attention, and its fast path averages them over the heads.
+    Therefore the modules take the explicit path inside the context, which computes the same function.
+
+    Args:
+        sites: site to module name to module, as ``attention_modules`` returns it.
+
+    Yields:
+        a dictionary from module name to weights (B, H, T, S), which the forward pass fills.
+
+    Raises:
+        RuntimeError: a module did not run exactly once, or did not return the weights of all its heads.
     """
     recorded: Dict[str, Tensor] = {}
     modules = {name: module for group in sites.values() for name, module in group.items()}

@@ -1,6 +1,6 @@
-"""Which head of a model aligns best, without a gold alignment; pure functions on arrays and words.
+"""Estimate which head of a model aligns best, without a gold alignment; pure functions on tensors and words.
 
-A head aligns each target word to one source word or to none, as :func:`~.alignment.strongest_sources` gives it.
+A head aligns each target word to one source word or to none, see :func:`~.alignment.strongest_sources`.
 """
 
 from collections import Counter
@@ -14,30 +14,33 @@ Pair = Tuple[Sequence[str], Sequence[str]]  # words of source and target
 
 
 def count_common(forward: Tensor, backward: Tensor) -> Tensor:
-    """Count the links that the heads of two opposite models have in common in one sentence pair.
+    """Count the links that heads of a forward model and heads of a reverse model have in common in a sentence pair.
 
     Args:
-        forward: (F, T), for each head and target word the source word, -1 for none.
-        backward: (B, S), of a model from target to source: for each head and source word the target word.
+        forward: (F, T), the source word of each target word for each of F heads, -1 for none.
+        backward: (B, S), the target word of each source word for each of the B heads of a model from target to source,
+            -1 for none.
 
     Returns:
         (F, B) counts.
     """
     if not forward.size(1) or not backward.size(1):
         return torch.zeros(forward.size(0), backward.size(0), dtype=torch.long)
-    back = backward[:, forward.clamp(min=0)]  # (B, F, T): what the source word is aligned to
+    back = backward[:, forward.clamp(min=0)]  # (B, F, T): the target word of the source word
     same = (back == torch.arange(forward.size(1))) & (forward >= 0)
     return same.sum(dim=-1).t()
 
 
 def agreement(forward: Sequence[Tensor], backward: Sequence[Tensor]) -> Tensor:
-    """Return :math:`2 |A \\cap B| / (|A| + |B|)` of the links A and B of every two heads, over all sentence pairs.
+    """Return :math:`2 |A \\cap B| / (|A| + |B|)` for the links A of each forward and B of each reverse head.
+
+    Links are counted over all sentence pairs.
 
     Args:
-        forward, backward: of each pair, as :func:`count_common`.
+        forward, backward: for each sentence pair, the tensors that :func:`count_common` takes.
 
     Returns:
-        (F, B) shares; 0 where neither head has a link.
+        (F, B) values from 0 to 1; 0 where neither head has a link.
     """
     common = sum(count_common(*both) for both in zip(forward, backward))
     sizes = [sum((positions >= 0).sum(dim=-1) for positions in side) for side in (forward, backward)]
@@ -48,16 +51,16 @@ def agreement(forward: Sequence[Tensor], backward: Sequence[Tensor]) -> Tensor:
 def association(positions: Sequence[Tensor], pairs: Sequence[Pair]) -> Tensor:
     """Return the mean Dice coefficient of the words that each head links.
 
-    The coefficient of a source and a target word is :math:`2 c(s, t) / (c(s) + c(t))`, where c counts the sentence
-    pairs with both words, or with one of them; a target word without link counts as 0. Words that are translations of
-    each other occur in the same pairs, so a head that links translations has a high mean.
+    The Dice coefficient of source word s and target word t is :math:`2 c(s, t) / (c(s) + c(t))`, where c is the number
+    of sentence pairs with the word or with both words. A target word without a link counts as 0. Translations of each
+    other often occur in the same pairs, so a head that links translations has a high mean.
 
     Args:
-        positions: (heads, T) of each pair, -1 for no link.
-        pairs: the words of each pair.
+        positions: for each sentence pair (heads, T), the source word of each target word, -1 for none.
+        pairs: the source and target words of each sentence pair.
 
     Returns:
-        (heads,) means over the target words.
+        (heads,) means over all target words.
     """
     sources: Counts[str] = Counter()
     targets: Counts[str] = Counter()

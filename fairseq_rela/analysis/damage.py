@@ -1,4 +1,4 @@
-"""Known damages of parallel text, and how well a model's scores tell damaged pairs from sound ones."""
+"""Damage parallel text in known ways, and measure how well the scores of a model separate damaged from sound pairs."""
 
 import math
 import random
@@ -16,36 +16,42 @@ from .ranking_study import AREAS, combine, describe_evidence, recommend
 KINDS = ("shuffled", "copied", "wrong_language", "inserted", "deleted", "truncated")
 FORMAT = 1
 _ORDER = [(order, AREAS[order]) for order in ("null_rate", "log_probability", "both")]
-_SHARE = 0.3  # of the words, that are inserted or deleted
-_DAMAGED = 3  # one pair of so many
-_LEAST = 6  # pairs
-_UNSPACED = "\u2e80-\u9fff\uf900-\ufaff"  # scripts of Chinese and Japanese, whose every character is a word here
+_SHARE = 0.3  # share of the words that are inserted or deleted
+_DAMAGED = 3  # one pair in three is damaged
+_LEAST = 6  # fewest pairs to evaluate on
+_UNSPACED = "\u2e80-\u9fff\uf900-\ufaff"  # Chinese and Japanese scripts: each character counts as a word
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 _SPACE_BEFORE_UNSPACED = re.compile(rf"(?<=[{_UNSPACED}]) | (?=[{_UNSPACED}])")
 
 
 class Pair(NamedTuple):
-    """Raw text of both sides."""
+    """The raw text of both sides of a sentence pair."""
 
     source: str
     target: str
 
 
 def damage(pairs: Sequence[Pair], kind: str, rng: random.Random) -> List[Pair]:
-    """The pairs, in order, each with its target damaged; sources stay.
+    """Return the pairs in the same order with the target of each pair damaged.
 
-    The kinds: ``shuffled``, the target of another pair; ``copied``, the source as target; ``wrong_language``, the
-    source of another pair as target; ``inserted``, 30 % more words in the target, at random from all targets and at
-    random places; ``deleted``, 30 % of its words less; ``truncated``, without its second half. At least one word is
-    inserted or deleted; of a target of one word none is deleted or cut.
+    The kinds of damage are:
+
+    - ``shuffled``: the target of another pair;
+    - ``copied``: the source as target;
+    - ``wrong_language``: the source of another pair as target;
+    - ``inserted``: 30 % more words, drawn from the words of all targets, at random positions;
+    - ``deleted``: 30 % fewer words;
+    - ``truncated``: without the second half.
+
+    At least one word is inserted or deleted, but a target of one word loses nothing.
 
     Args:
         pairs: source and target, raw text or tokens.
         kind: one of :data:`KINDS`.
-        rng: decides all that is random; the same seed gives the same damage.
+        rng: random generator; the same seed gives the same damage.
 
     Raises:
-        ValueError: no such kind, or nothing to shuffle, as all sentences are the same.
+        ValueError: ``kind`` is unknown, or too many sentences are equal to be shuffled.
     """
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
     if kind == "shuffled":
@@ -67,15 +73,15 @@ def damage(pairs: Sequence[Pair], kind: str, rng: random.Random) -> List[Pair]:
 
 
 def _derange(sentences: Sequence[str], rng: random.Random) -> List[str]:
-    """The sentences in a random order in which none is where it, or one equal to it, was."""
+    """Return the sentences in a random order in which no position holds the same text as before."""
     order = list(range(len(sentences)))
-    for last in range(len(order) - 1, 0, -1):  # Sattolo's: one cycle through all
+    for last in range(len(order) - 1, 0, -1):  # Sattolo's algorithm: a single cycle
         other = rng.randrange(last)
         order[last], order[other] = order[other], order[last]
     for place, sentence in enumerate(sentences):
         if sentences[order[place]] != sentence:
             continue
-        # an equal sentence came here; any place will do where both are then among others
+        # an equal sentence came here: swap it with a position where neither text stays in place
         start = rng.randrange(len(order))
         for step in range(len(order)):
             other = (start + step) % len(order)
@@ -119,26 +125,27 @@ def evaluate(
     device: Optional[str] = None,
     max_tokens: int = 4096,
 ) -> Dict[str, Any]:
-    """How well damaged pairs are told from the others, one kind of damage at a time.
+    """Measure how well the scores of a model separate damaged from sound pairs, for each kind of damage.
 
-    A third of the pairs is damaged, drawn again for each kind. The null rate should be higher there; the same model's
-    own log-probability of the target by its length in pieces should be lower; ``both`` is the mean of the ranks by
-    either. Each gives an area under the ROC curve: 1 is perfect, 0.5 is chance, less is worse than chance.
+    For each kind, a third of the pairs is drawn at random and damaged. Damaged pairs should have a higher null rate and
+    a lower log-probability per target piece; ``both`` is the mean of the ranks by these two scores. Each score gives an
+    area under the ROC curve: 1 is perfect, 0.5 is chance, less is worse than chance.
 
     Args:
         checkpoint, data: a model and the data folder it was trained on.
-        source, target: held-out raw text, plain or ``.gz``. All of it is held in memory.
-        output: a JSON file to write.
-        seed: of all damages.
+        source, target: held-out raw text, plain or ``.gz``, which is read into memory.
+        output: JSON file to write, if given.
+        seed: seed of the damage.
         device, max_tokens: as for :func:`fairseq_rela.analysis.rank.rank`.
 
     Returns:
-        ``format``; ``label``, the cross-attention; ``pairs``; ``kinds``: kind to ``null_rate_auc``, ``logprob_auc``,
-        ``both_auc``; ``damage_seed``; ``models``: the checkpoint; ``summary``, see
-        :func:`fairseq_rela.analysis.ranking_study.combine`; ``recommended``, an order for ``rela rank --by``.
+        a dictionary with ``format``; ``label``, the name of the cross-attention; ``pairs``, the number of pairs;
+        ``kinds``, kind of damage to ``null_rate_auc``, ``logprob_auc`` and ``both_auc``; ``damage_seed``; ``models``,
+        the checkpoint with its results; ``summary``, see :func:`fairseq_rela.analysis.ranking_study.combine`; and
+        ``recommended``, the order for ``rela rank --by``.
 
     Raises:
-        InputError: as :func:`fairseq_rela.analysis.rank.rank`, or too few pairs that can be scored.
+        InputError: a file or option cannot be used, or too few pairs can be scored.
     """
     return evaluate_models([checkpoint], data, source, target, output, seed, device, max_tokens)
 
@@ -153,13 +160,18 @@ def evaluate_models(
     device: Optional[str] = None,
     max_tokens: int = 4096,
 ) -> Dict[str, Any]:
-    """Evaluate as :func:`evaluate` does over several models, such as those of several seeds, on the same damage.
+    """Evaluate several models, such as those of several seeds, as :func:`evaluate` does, with the same damage.
+
+    Args:
+        checkpoints: the models, which have the same cross-attention.
+        data, source, target, output, seed, device, max_tokens: as for :func:`evaluate`.
 
     Returns:
-        the same record; ``kinds`` has the means, ``models`` has ``checkpoint``, ``label`` and ``kinds`` of each.
+        the record of :func:`evaluate`; ``kinds`` holds the means over the models, ``models`` the ``checkpoint``,
+        ``label`` and ``kinds`` of each model.
 
     Raises:
-        InputError: as :func:`evaluate`, a model is given twice, or the models attend in different ways.
+        InputError: as :func:`evaluate`, a model is given twice, or the models differ in their cross-attention.
     """
     if len({path.resolve() for path in checkpoints}) < len(checkpoints):
         raise InputError("a checkpoint is given twice; give each model once")
@@ -199,7 +211,7 @@ def _evaluate_model(
 
     scorer = load_scorer(checkpoint, data, *how)
     scores = scorer.score(pairs)
-    # a target of one word cannot lose any, and a source that is its own target is a copy already
+    # a target of one word cannot lose a word
     sound = [i for i, pair in enumerate(pairs) if not scores[i].reason and len(_WORD.findall(pair.target)) > 1]
     if len(sound) < _LEAST:
         raise InputError(f"{where}: {len(sound)} pairs that can be scored, of {len(pairs)}; give {_LEAST} or more")
@@ -219,7 +231,7 @@ def _evaluate_model(
 
 
 def _areas(good: Sequence[Any], bad: Sequence[Any]) -> Dict[str, float]:
-    """Areas under the ROC curve of sound and damaged pairs, from their scores."""
+    """Return the areas under the ROC curve, from the scores of sound and damaged pairs."""
     null_rates, log_probabilities = (
         numpy.array([score[column] for score in (*good, *bad)], numpy.float64) for column in (0, 1)
     )
@@ -228,7 +240,7 @@ def _areas(good: Sequence[Any], bad: Sequence[Any]) -> Dict[str, float]:
 
 
 def describe(result: Dict[str, Any]) -> str:
-    """A line a kind of damage, and the order that is recommended."""
+    """Return a table with one line for each kind of damage, and the recommended order."""
     models = len(result["models"])
     over = f"{result['pairs']:,} pairs, a third of them damaged" + (f"; mean (sd) of {models} models" * (models > 1))
     lines = [f"{result['label']}: area under the ROC curve over {over}"]

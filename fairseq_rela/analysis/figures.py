@@ -1,4 +1,4 @@
-"""The figures of the paper from our runs: numbers first, as rows of a table, then what draws them."""
+"""Make the figures of the paper from our runs: each has its numbers as table rows and a function that draws it."""
 
 import csv
 import io
@@ -20,19 +20,19 @@ SITE_NAMES = {
     "cross": "cross-attention",
 }
 SCORES = {"null_rate_auc": "null rate", "logprob_auc": "log-probability"}
-_HEATMAP_PIECES = 26  # a sentence with more is left to the interactive view
-_MAPS = 4
+_HEATMAP_PIECES = 26  # sentences with more pieces are only in the interactive view
+_MAPS = 4  # most cross-attention maps in a figure
 
 
 class Figure(NamedTuple):
-    """One figure of the page.
+    """One figure of the report.
 
     Attributes:
-        name: of its files.
-        number: that of the paper's figure, or ``-``.
-        title, caption: for people; the caption says how to read it.
-        rows: its numbers, as a table with the same columns in each row.
-        draw: makes the drawing.
+        name: name of its files without ending.
+        number: figure or section of the paper, such as ``Figure 3``.
+        title, caption: title, and caption that explains how to read the figure.
+        rows: the numbers of the figure; all rows have the same columns.
+        draw: function that draws the figure.
     """
 
     name: str
@@ -55,13 +55,13 @@ class Figure(NamedTuple):
 
 
 def line_figures(group: Group, styles: Dict[str, plots.Style]) -> List[Figure]:
-    """Figures 3 to 6, those whose numbers there are."""
+    """Return those of Figures 3 to 6 for which the runs have numbers."""
     made = (_sparsity(group, styles), _alignment(group, styles), _diversity(group, styles), _null_rates(group, styles))
     return [figure for figure in made if figure is not None]
 
 
 def speed_figure(speeds: speed.Speeds) -> Optional[Figure]:
-    """Figure 2, of a benchmark."""
+    """Return Figure 2 from a benchmark, or None without decoding speeds."""
     if not speeds.decoding:
         return None
     models = speeds.models or {name: name for name in paper.COMPARED}
@@ -88,7 +88,7 @@ def speed_figure(speeds: speed.Speeds) -> Optional[Figure]:
 
 
 def level_text(runs: Sequence[Run]) -> str:
-    """Say at which level the runs were measured."""
+    """Return a sentence with the level at which the runs were measured, pieces or words."""
     levels = {run.level for run in runs if run.level}
     if len(levels) == 1:
         return f"Measured at the level of {levels.pop()}."
@@ -105,7 +105,7 @@ def _name(group: Group, what: str) -> str:
 
 
 def _layered(runs: Sequence[Run], value: Callable[[Layer], Optional[float]]) -> Dict[str, List[plots.Line]]:
-    """Site to a line a run."""
+    """Return site to one line for each run, with the value of each layer."""
     return {
         site: [
             plots.Line(run.label, [value(layer) for layer in run.layers[site]]) for run in runs if site in run.layers
@@ -246,7 +246,7 @@ def _null_rate(layer: Layer, kind: str, place: int) -> Optional[float]:
 
 
 def head_figures(group: Group) -> List[Figure]:
-    """The null rate of every head, a figure for each run that has null queries."""
+    """Return a figure with the null rates of all heads for each run that has null queries."""
     return [_head_figure(group, run) for run in group.runs if run.null_possible]
 
 
@@ -277,7 +277,7 @@ def _run_name(group: Group, run: Run) -> str:
 
 
 class _Chosen(NamedTuple):
-    """A head, or None for the mean over heads, of a layer, and why it is shown."""
+    """A head to draw, or the mean over the heads of a layer if ``head`` is None, and the reason for its choice."""
 
     site: str
     layer: int
@@ -286,7 +286,10 @@ class _Chosen(NamedTuple):
 
 
 def heat_maps(group: Group) -> List[Figure]:
-    """Figures 7 to 10: the same sentences for every run, cross-attention of two, self-attention of one."""
+    """Return Figures 7 to 10: for each run, cross-attention of two sentences and self-attention of the first of them.
+
+    All runs show the same sentences, if they have them.
+    """
     figures = []
     numbers = _choose_sentences(group)
     for run in group.runs:
@@ -302,7 +305,7 @@ def heat_maps(group: Group) -> List[Figure]:
 
 
 def _choose_sentences(group: Group, number: int = 2) -> List[int]:
-    """Sentences that most runs have, of a length that can be read, the first ones first."""
+    """Return the numbers of the sentences to draw: those that most runs have, among sentences that are not too long."""
     counts: Dict[int, int] = {}
     for run in group.runs:
         for example in run.examples:
@@ -312,7 +315,7 @@ def _choose_sentences(group: Group, number: int = 2) -> List[int]:
 
 
 def _choose_cross(run: Run, example: Example) -> List[_Chosen]:
-    """Layer attention, the best aligned head, and the heads that are off most and least often."""
+    """Choose the layer attention, the head with the lowest AER, and heads with the highest and lowest null rates."""
     layers = example.weights["cross"]
     layer = len(layers) - 1
     chosen = []
@@ -332,7 +335,10 @@ def _choose_cross(run: Run, example: Example) -> List[_Chosen]:
 
 
 def _choose_extremes(run: Run, example: Example, site: str, number: int = 2) -> List[_Chosen]:
-    """Heads that are off most and least often on the test set, where any is; else the sharpest and the flattest."""
+    """Choose the heads with the highest and lowest null rates on the test set.
+
+    If no head is ever null, choose those with the highest and lowest mean of the row maxima of this sentence.
+    """
     rates = {
         (number, head): rate
         for number, layer in enumerate(run.layers.get(site, []))
@@ -390,7 +396,7 @@ def _cells(
 
 
 def ranking_figure(group: Group, styles: Dict[str, plots.Style]) -> Optional[Figure]:
-    """How well damaged pairs are told from sound ones, by null rate and by the same model's log-probability."""
+    """Return the figure of how well null rate and log-probability separate damaged from sound pairs, or None."""
     runs = [run for run in group.runs if "rank" in run.files]
     if not runs:
         return None
@@ -422,7 +428,7 @@ def ranking_figure(group: Group, styles: Dict[str, plots.Style]) -> Optional[Fig
 
 
 def all_figures(group: Group, styles: Dict[str, plots.Style]) -> Iterable[Figure]:
-    """Every figure of a group, in the order of the paper."""
+    """Yield all figures of a group, in the order of the paper."""
     yield from line_figures(group, styles)
     yield from head_figures(group)
     yield from heat_maps(group)

@@ -1,4 +1,4 @@
-"""Sets of sentence pairs with gold word alignments, as they are published: which file is what, and what comes first."""
+"""Find the sentences and links in published gold word alignments, and which side comes first in the links."""
 
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -7,18 +7,19 @@ from ..data.lines import read_lines, write_whole
 from ..errors import InputError
 from .aer import guess_base
 
-LINKS = (".talp", ".align", ".pharaoh")  # endings of files of links
-_BETWEEN = " ||| "  # the two sides in a file of both
+LINKS = (".talp", ".align", ".pharaoh")  # endings of the names of files of links
+_BETWEEN = " ||| "  # separates the two sides in a file of both
 
 
 class GoldSet(NamedTuple):
-    """
+    """A set of sentence pairs with gold word alignments.
+
     Attributes:
-        source, target: the sentences, a file for each side.
-        links: the file of links.
-        base: number of the first word in it, 0 or 1.
-        swapped: whether it has the target word first.
-        files: the files that were given or found, by which the set is known.
+        source, target: files of the sentences of each side.
+        links: file of the links.
+        base: number of the first word in ``links``, 0 or 1.
+        swapped: whether the target word comes first in ``links``.
+        files: the files that were given or found, whose checksums identify the set.
     """
 
     source: Path
@@ -32,17 +33,18 @@ class GoldSet(NamedTuple):
 def open_gold_set(paths: Sequence[Path], languages: Tuple[str, str], work: Path) -> GoldSet:
     """Find the sentences and the links of a gold set.
 
-    The sentences are in one file ``NAME.L1-L2``, a pair "first ||| second" a line, or in two files ``NAME.L1`` and
-    ``NAME.L2``. The links are in a file of another name, such as ``deen.talp``, where ``deen`` says which side comes
-    first; without that it is the first side of the sentences, or the source. Words count from 1 where no link has a 0.
+    The sentences are in one file ``NAME.L1-L2`` with a pair "first ||| second" on each line, or in two files
+    ``NAME.L1`` and ``NAME.L2``. The links are in another file, such as ``deen.talp``. The two languages in its name
+    give the side that comes first in the links; if its name has none, the first side of ``NAME.L1-L2`` or the source
+    comes first. Words count from 1 if no link has a word 0.
 
     Args:
         paths: a folder with these files, or the files.
-        languages: source and target.
-        work: a folder to write the two sides into, where they are in one file.
+        languages: source and target language.
+        work: folder for files of the two sides, if the sentences are in one file.
 
     Raises:
-        InputError: files that are missing, or of which several may be meant.
+        InputError: a file is missing, several files fit, or a line does not have two sides.
     """
     files = _list(paths)
     both = [path for path in files if path.suffix in (f".{'-'.join(languages)}", f".{'-'.join(languages[::-1])}")]
@@ -81,7 +83,7 @@ def _list(paths: Sequence[Path]) -> List[Path]:
 
 
 def _first_language(links: Path, languages: Sequence[str]) -> Optional[str]:
-    """Return the language of the first word of each link, None where the name of the file does not say."""
+    """Return the language of the first word of each link, from the name of the file, or None."""
     source, target = languages
     for name in (links.stem, links.suffix[1:]):
         for first, second in ((source, target), (target, source)):
@@ -91,9 +93,13 @@ def _first_language(links: Path, languages: Sequence[str]) -> Optional[str]:
 
 
 def _find_links(files: Sequence[Path], languages: Sequence[str], where: str, named: bool) -> Path:
-    """Return the file of links, which in a folder is told by its name."""
+    """Return the file of links; among the files of a folder, its name must end as in :data:`LINKS`.
+
+    Raises:
+        InputError: there is no such file, or several.
+    """
     found = [path for path in files if named or path.suffix in LINKS]
-    if len(found) > 1:  # links of aligners may lie beside the gold ones
+    if len(found) > 1:  # the folder may also hold the links of aligners
         found = [path for path in found if _first_language(path, languages)] or found
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
@@ -105,7 +111,7 @@ def _find_links(files: Sequence[Path], languages: Sequence[str], where: str, nam
 
 
 def _split(path: Path, order: Sequence[str], work: Path) -> Dict[str, Path]:
-    """Write each side of "first ||| second" into a file of its own."""
+    """Write each side of lines "first ||| second" to its own file, and return language to file."""
     lines: List[List[str]] = []
     for number, line in enumerate(read_lines(path), 1):
         both = f" {line} ".split(_BETWEEN)  # a side may be empty

@@ -1,4 +1,4 @@
-"""Heat maps of the heads that the user names, one file for each sentence and head."""
+"""Draw heat maps of the heads that the user names, for each example sentence."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ KINDS = ("png", "svg")
 
 
 class Head(NamedTuple):
-    """A head, or where ``head`` is None the mean over the heads, of a layer; both count from 0."""
+    """A head of a layer, or the mean over its heads if ``head`` is None; layers and heads count from 0."""
 
     site: str
     layer: int
@@ -33,10 +33,10 @@ class Head(NamedTuple):
 
 
 def parse_head(name: str) -> Head:
-    """Return the head of a name such as ``cross.layer1.head3`` or ``encoder.layer0.mean``.
+    """Parse the name of a head, such as ``cross.layer1.head3`` or ``encoder.layer0.mean``.
 
     Raises:
-        InputError: another form.
+        InputError: the name has another form.
     """
     match = _NAME.fullmatch(name)
     if match is None:
@@ -47,16 +47,17 @@ def parse_head(name: str) -> Head:
 
 
 def draw(analysis: Dict[str, Any], heads: Sequence[Head]) -> Dict[str, bytes]:
-    """Draw the heads for each sentence that the analysis keeps the weights of.
+    """Draw the weights of heads for each example sentence of an analysis, as PNG and SVG.
 
     Args:
-        analysis: of :func:`fairseq_rela.analysis.analyze.analyze`.
+        analysis: result of :func:`fairseq_rela.analysis.analyze.analyze`.
+        heads: the heads to draw.
 
     Returns:
-        names to files, such as ``sentence3.cross.layer1.head0.png``.
+        file name, such as ``sentence3.cross.layer1.head0.png``, to content.
 
     Raises:
-        InputError: no such layer or head.
+        InputError: the model does not have a layer or head.
     """
     for head in heads:
         _refuse_missing(head, analysis)
@@ -76,9 +77,10 @@ def draw(analysis: Dict[str, Any], heads: Sequence[Head]) -> Dict[str, bytes]:
 
 
 def _refuse_missing(head: Head, analysis: Dict[str, Any]) -> None:
-    """
+    """Check that the model has a head.
+
     Raises:
-        InputError: the model has no such layer or head.
+        InputError: it does not have the layer or the head.
     """
     layers: List[Dict[str, Any]] = analysis["sites"][head.site]["layers"]
     if head.layer >= len(layers):
@@ -89,7 +91,7 @@ def _refuse_missing(head: Head, analysis: Dict[str, Any]) -> None:
 
 
 def write(files: Dict[str, bytes], folder: Path) -> None:
-    """Write the files of :func:`draw` into ``folder``, and remove those of an earlier analysis."""
+    """Write the files of :func:`draw` to ``folder``, and remove the heat maps of an earlier analysis."""
     for stale in folder.glob("sentence*.layer*.*"):
         if stale.name not in files:
             stale.unlink()

@@ -1,4 +1,4 @@
-"""Markup that cannot be broken by its content: all that is not markup already is escaped."""
+"""Build HTML in which all text is escaped, so that no content can break the markup."""
 
 import html
 import json
@@ -11,14 +11,17 @@ _VOID = ("br", "img", "input", "meta", "rect")
 
 
 class Html(str):
-    """Text that is markup."""
+    """A string that is HTML already and is not escaped again."""
 
 
 Content = Union[str, int, PurePath, Iterable[Any], None]
 
 
 def text(content: Content) -> str:
-    """Markup as it is, other text escaped, several of them one after the other; what cannot be seen is made visible."""
+    """Return content as HTML: text is escaped, :class:`Html` is kept, and the items of an iterable are joined.
+
+    Invisible characters are written as escapes, see :func:`fairseq_rela.analysis.plots.visible`.
+    """
     if content is None:
         return ""
     if isinstance(content, Html):
@@ -29,7 +32,14 @@ def text(content: Content) -> str:
 
 
 def element(name: str, /, *content: Content, **attributes: Any) -> Html:
-    """``element("td", "<", class_="n")``; ``data_x`` becomes ``data-x``, True a bare attribute, None and False none."""
+    """Return an HTML element, as in ``element("td", "<", class_="n")``.
+
+    Args:
+        name: name of the element.
+        content: content of the element, see :func:`text`.
+        attributes: attributes of the element. A final ``_`` is removed, other ``_`` become ``-``. True gives an
+            attribute without a value; None and False give no attribute.
+    """
     given = "".join(
         f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{html.escape(visible(str(value)))}"')
         for key, value in attributes.items()
@@ -41,7 +51,7 @@ def element(name: str, /, *content: Content, **attributes: Any) -> Html:
 
 
 def embedded_json(value: Any) -> Html:
-    """JSON that can stand in a script element: nothing in it ends the element or is a line break to JavaScript."""
+    """Return a value as JSON for a script element, without characters that end the element or break a line."""
     content = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     for character in "<>&":
         content = content.replace(character, f"\\u{ord(character):04x}")

@@ -1,7 +1,7 @@
-"""Weights of pieces to weights of words, and weights of heads to one layer attention; pure functions on arrays.
+"""Merge weights of pieces into weights of words, and heads into one layer attention; pure functions on tensors.
 
-The analysis of Zhang et al. 2021, section 5.2, is on words: the weights are summed over the pieces of an attended word
-and averaged over the pieces of the word that attends (Zenkel et al. 2019). Ends of sentences are no words.
+Zhang et al. 2021, section 5.2, analyse words: the weights are summed over the pieces of an attended word and averaged
+over the pieces of the word that attends (Zenkel et al. 2019). Ends of sentences are not words.
 """
 
 from typing import Sequence, Tuple
@@ -14,12 +14,13 @@ def memberships(words: Sequence[Sequence[int]], positions: int) -> Tensor:
     """Return which position belongs to which word.
 
     Args:
-        words: for each sentence the word of each position, from 0; -1 where a position belongs to no word, as those
-            past the end of the list do.
-        positions: P, padding included.
+        words: for each of B sentences, the word of each position, from 0; -1 for a position that belongs to no word.
+            Positions after the end of the list belong to no word.
+        positions: number P of positions, including padding.
 
     Returns:
-        (B, W, P), float64, 1 where position p is of word w, else 0; W words in the longest sentence.
+        (B, W, P), float64, 1 where position p belongs to word w, else 0; W is the number of words of the longest
+        sentence.
     """
     longest = max([0, *(word + 1 for sentence in words for word in sentence)])
     members = torch.zeros(len(words), longest + 1, positions, dtype=torch.float64)  # the last row for -1
@@ -33,17 +34,17 @@ def merge_words(weights: Tensor, allowed: Tensor, queries: Tensor, keys: Tensor)
 
     .. math:: W_{ij} = \\frac{1}{|i|} \\sum_{t \\in i} \\sum_{s \\in j} A_{ts}
 
-    for the pieces t of word i and s of word j; a weight where t may not attend to s is 0. Word i may attend to word j
-    where any of its pieces may attend to any piece of j.
+    where t runs over the pieces of word i, s over the pieces of word j, and weights that are not allowed count as 0.
+    Word i may attend to word j if any piece of i may attend to any piece of j.
 
     Args:
         weights: (B, H, T, S).
         allowed: (B, T, S), True where a query may attend to a key.
-        queries, keys: (B, U, T) and (B, V, S), of :func:`memberships`.
+        queries, keys: (B, U, T) and (B, V, S), from :func:`memberships`.
 
     Returns:
-        Weights (B, H, U, V) in float64, in which a mean of float32 numbers is 0 only where their sum is, and which of
-        them are allowed, (B, U, V).
+        weights (B, H, U, V), and which of them are allowed, (B, U, V). The weights are float64, so that a mean of tiny
+        float32 weights does not underflow to 0.
     """
     queries, keys = queries.to(weights.device), keys.to(weights.device).transpose(1, 2)
     cells = weights.double().masked_fill(~allowed.unsqueeze(1), 0)
@@ -55,15 +56,15 @@ def merge_words(weights: Tensor, allowed: Tensor, queries: Tensor, keys: Tensor)
 def layer_attention(weights: Tensor) -> Tensor:
     """Return the mean over the heads of one layer: (..., H, T, S) to (..., 1, T, S).
 
-    Heads whose weights do not sum to 1 count as much as their weights are large: see :func:`sum_to_one`.
+    Where weights do not sum to 1, heads with larger weights count more; :func:`sum_to_one` avoids this.
     """
     return weights.mean(dim=-3, keepdim=True)
 
 
 def sum_to_one(weights: Tensor) -> Tensor:
-    """Divide each row by the sum of its absolute values; a null row stays 0.
+    """Divide each row by the sum of its absolute values; a row of zeros stays 0.
 
     Args:
-        weights: (..., S), 0 where a query may not attend.
+        weights: (..., S), 0 where a query may not attend to a key.
     """
     return weights / weights.abs().sum(dim=-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)

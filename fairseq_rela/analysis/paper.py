@@ -1,6 +1,6 @@
-"""Numbers that the paper publishes (Zhang, Titov, Sennrich 2021, arXiv 2104.07012), to hold ours against.
+"""Published numbers of the paper (Zhang, Titov, Sennrich 2021, arXiv 2104.07012), for comparison with our runs.
 
-They are data, typed in from its Tables 1 to 6 and its text; nothing here is computed but the formulas of Table 4.
+The numbers are copied from Tables 1 to 6 and the text of the paper; only those of Table 4 are computed, by formula.
 """
 
 from typing import Dict, NamedTuple, Optional, Tuple
@@ -15,11 +15,11 @@ class Ablation(NamedTuple):
     """A row of Table 1: WMT14 En-De.
 
     Attributes:
-        row: its number.
-        model: its name in the paper.
-        attention: our name of it.
-        sites: where it is used; the other sites keep softmax.
-        bleu, tokenised_bleu: None where training failed.
+        row: number of the row, from 1.
+        model: name in the paper.
+        attention: our name of the attention.
+        sites: sites with this attention; the other sites have softmax.
+        bleu, tokenised_bleu: sacreBLEU and tokenised BLEU, from 0 to 100; None where training failed.
     """
 
     row: int
@@ -53,13 +53,13 @@ COMPARED = ("softmax", "sparsemax", "entmax15", "rela_g")  # the rows of Tables 
 
 
 class Efficiency(NamedTuple):
-    """A row of Table 2: newstest2014 En-De, 3 runs averaged; speeds relative to softmax.
+    """A row of Table 2: newstest2014 En-De, mean of 3 runs; speeds are relative to softmax, higher is faster.
 
     Attributes:
-        parameters: millions.
-        train: 500 steps of about 25K target tokens.
-        decode: one sentence at a time.
-        train_pytorch: the re-test of training in PyTorch.
+        parameters: number of parameters in millions.
+        train: training speed over 500 steps of about 25K target tokens.
+        decode: decoding speed, one sentence at a time.
+        train_pytorch: training speed in the paper's second test, in PyTorch.
     """
 
     parameters: float
@@ -75,7 +75,7 @@ TABLE_2: Dict[str, Efficiency] = {
     "rela_g": Efficiency(72.34, 0.93, 0.98, 0.95),
 }
 
-# sacreBLEU
+# task to attention to sacreBLEU
 TABLE_3: Dict[str, Dict[str, float]] = {
     "wmt14_en_fr": {"softmax": 37.2, "sparsemax": 37.3, "entmax15": 37.9, "rela_g": 37.9},
     "wmt18_en_fi": {"softmax": 15.5, "sparsemax": 15.1, "entmax15": 15.5, "rela_g": 15.4},
@@ -95,17 +95,28 @@ TABLE_4_SIZE = 512
 
 
 def table_4_softmax(length: int, heads: int = TABLE_4_HEADS) -> int:
-    """FLOPs of softmax attention's own part (Table 4): :math:`3 H T^2 - H T`."""
+    """Return the FLOPs that are specific to softmax attention (Table 4): :math:`3 H T^2 - H T`.
+
+    Args:
+        length: sequence length T.
+        heads: number of heads H.
+    """
     return 3 * heads * length**2 - heads * length
 
 
 def table_4_rela_g(length: int, heads: int = TABLE_4_HEADS, size: int = TABLE_4_SIZE) -> int:
-    """FLOPs of ReLA-g's own part (Table 4): :math:`H T^2 + 10 T d + T`."""
+    """Return the FLOPs that are specific to ReLA-g (Table 4): :math:`H T^2 + 10 T d + T`.
+
+    Args:
+        length: sequence length T.
+        heads: number of heads H.
+        size: model dimension d.
+    """
     return heads * length**2 + 10 * length * size + length
 
 
 class AlignmentErrors(NamedTuple):
-    """A row of Table 5: AER in percent, the mean over layers of the layer attention (AoL) or the best head (AoH)."""
+    """A row of Table 5: AER in percent, averaged over layers, of the layer attention (AoL) or the best head (AoH)."""
 
     normal_aol: float
     normal_aoh: float
@@ -120,7 +131,7 @@ TABLE_5: Dict[str, AlignmentErrors] = {
     "rela_g": AlignmentErrors(64.46, 61.64, 59.24, 52.41),
 }
 
-# head diversity: (attention, tau) to site to value; tau is None where the weights are probabilities already
+# (attention, tau) to site to head diversity in nats; tau is None where the weights sum to 1
 TABLE_6: Dict[Tuple[str, Optional[str]], Dict[str, float]] = {
     ("softmax", None): {"encoder": 0.56, "decoder": 0.31, "cross": 0.45},
     ("entmax15", None): {"encoder": 0.84, "decoder": 0.39, "cross": 0.52},
@@ -130,16 +141,16 @@ TABLE_6: Dict[Tuple[str, Optional[str]], Dict[str, float]] = {
     ("rela_g", "0.1"): {"encoder": 0.92, "decoder": 0.66, "cross": 0.72},
 }
 
-# text of section 5.2
-LEVEL = "words"  # of the weights that are analysed
-NULL_RATE_VARIANCE = 0.256  # over the heads of a layer, En-De; the sample's, as the population's is at most 0.25
+# from the text of section 5.2
+LEVEL = "words"  # level at which the paper analyses weights
+NULL_RATE_VARIANCE = 0.256  # over the heads of a layer, En-De; a sample variance: a population one is at most 0.25
 RANKING_CORPUS = "WMT14 En-De training corpus"
-RANKING_TOP_10K_CORRECT = 0.95  # about
+RANKING_TOP_10K_CORRECT = 0.95  # approximate share
 RANKING_BOTTOM_10K_CORRECT = 0.01
 
 
 def find_row(attention: str, sites: Tuple[str, ...]) -> Optional[Ablation]:
-    """The row of Table 1 that a model is, or None; where softmax is used does not matter."""
+    """Return the row of Table 1 with an attention at these sites, or None; for softmax the sites are ignored."""
     wanted = frozenset(ALL_SITES if attention == "softmax" else sites)
     for row in TABLE_1:
         if row.attention == attention and frozenset(row.sites) == wanted:

@@ -1,7 +1,7 @@
-"""Drawings, to PNG or SVG: lines over layers, heat maps, bars. Only this module imports matplotlib, and only to draw.
+"""Draw line plots, heat maps and bars as PNG or SVG. Only this module imports matplotlib, inside its functions.
 
-A model has one colour and one marker wherever it is drawn; line styles and hatches tell the rest, so that a figure
-can be read in grey. Legends stand above the panels. The same input gives the same bytes.
+A model has the same colour and marker in all figures. Other differences are line styles and hatches, so that figures
+are readable in grey. Legends are above the panels. The same input gives the same bytes.
 """
 
 import io
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Style(NamedTuple):
-    """Of one model: colours that differ in lightness as well, markers that differ in shape."""
+    """The style of one model: colours also differ in lightness, and markers in shape."""
 
     colour: str
     marker: str
@@ -42,7 +42,7 @@ _STYLES: Dict[str, Style] = {
 }
 GRID = "#dddddd"
 FUTURE = "#e9e9e9"
-_WIDTH = 9.6  # inches
+_WIDTH = 9.6  # of a figure, in inches
 _RC = {
     "font.size": 9,
     "axes.titlesize": 9.5,
@@ -62,7 +62,7 @@ _RC = {
     "hatch.color": "#8a8a8a",
     "svg.hashsalt": "fairseq_rela",
     "svg.fonttype": "path",
-    "text.parse_math": False,  # a token may hold $
+    "text.parse_math": False,  # a token may contain $
     "text.usetex": False,
     "axes.unicode_minus": True,
 }
@@ -70,10 +70,12 @@ _FALLBACKS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "Wen
 
 
 def choose_styles(models: Sequence[Tuple[str, Optional[str]]]) -> Dict[str, Style]:
-    """Labels to styles: a variant of Table 1 has its own, and a second model of it takes the next that is free.
+    """Return the style of each label.
+
+    The first model of each variant of Table 1 gets the style of the variant; other models get the next free style.
 
     Args:
-        models: label and attention of each.
+        models: label and attention of each model.
     """
     chosen: Dict[str, Style] = {}
     for label, attention in models:
@@ -88,10 +90,13 @@ def choose_styles(models: Sequence[Tuple[str, Optional[str]]]) -> Dict[str, Styl
 
 
 class Line(NamedTuple):
-    """Values by layer, the first layer first; None leaves a gap.
+    """A line in a plot.
 
     Attributes:
-        errors: half lengths of error bars, None where a value has none; no bars at all where empty.
+        label: label of the model.
+        values: one value for each layer, first layer first; None leaves a gap.
+        dashed: whether the line is dashed.
+        errors: half lengths of the error bars, None for a value without one; empty for no error bars.
     """
 
     label: str
@@ -101,7 +106,15 @@ class Line(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """Some lines; ``top`` of the y axis, chosen by the values where None; whether the axis is logarithmic."""
+    """A panel with lines.
+
+    Attributes:
+        title: title of the panel.
+        unit: label of the y axis.
+        lines: the lines.
+        top: upper end of the y axis; None to choose it from the values.
+        log: whether the y axis is logarithmic.
+    """
 
     title: str
     unit: str
@@ -111,12 +124,13 @@ class Panel(NamedTuple):
 
 
 class HeatMap(NamedTuple):
-    """One matrix.
+    """A heat map of one matrix of weights.
 
     Attributes:
+        title: title of the map.
         weights: (T, S), queries by keys.
-        queries, keys: their names.
-        causal: whether a query may not attend to keys after it.
+        queries, keys: names of the rows and columns.
+        causal: whether queries cannot attend to later keys.
     """
 
     title: str
@@ -127,7 +141,7 @@ class HeatMap(NamedTuple):
 
 
 class Bars(NamedTuple):
-    """Values by category, in the colour of a model."""
+    """The bars of one model, with one value for each category."""
 
     label: str
     values: Sequence[float]
@@ -142,13 +156,14 @@ def draw_layer_lines(
     places: Optional[Sequence[Any]] = None,
     axis_name: str = "layer",
 ) -> "Figure":
-    """Panels side by side, rows of them one below the other; panels of a row share their y axis.
+    """Draw a grid of panels with lines; the panels of a row share their y axis.
 
     Args:
-        styles: of the labels.
-        solid, dashed: what the two kinds of lines mean, where there are both.
-        places: names of the values' places, which are 1, 2, ... where None.
-        axis_name: of the x axis.
+        rows: rows of panels, from top to bottom.
+        styles: style of each label.
+        solid, dashed: meanings of the two kinds of lines for the legend, if both are used.
+        places: tick labels of the x axis; None for 1, 2, ...
+        axis_name: label of the x axis.
     """
     with _style():
         figure, axes = _figure(len(rows), len(rows[0]), 2.35 * len(rows) + 0.55, sharey="row")
@@ -174,7 +189,7 @@ def draw_layer_lines(
 
 
 def _make_logarithmic(axis: "Axes") -> None:
-    """With numbers that are read at once: 0.5, 1, 2, and not powers of 10."""
+    """Make the y axis logarithmic, with ticks such as 0.5, 1, 2 instead of powers of 10."""
     from matplotlib.ticker import FuncFormatter, LogLocator
 
     axis.set_yscale("log")
@@ -220,7 +235,7 @@ def _draw_errors(axis: "Axes", line: Line, style: Style) -> None:
 
 
 def _limits(panels: Sequence[Panel]) -> Tuple[float, float]:
-    """From 0, so that lines can be compared, to what is said, else a little above the highest value."""
+    """Return the limits of the y axis: from 0 to the highest ``top``, or to 8 % above the highest value without one."""
     values = [
         value + (error or 0.0)
         for panel in panels
@@ -233,13 +248,14 @@ def _limits(panels: Sequence[Panel]) -> Tuple[float, float]:
 
 
 def draw_heat_maps(maps: Sequence[HeatMap], source: str, target: str) -> "Figure":
-    """Two maps a row, each with its own colour bar: values are not limited to 0..1.
+    """Draw heat maps, two in a row, each with its own colour bar because weights are not limited to 0..1.
 
-    A weight of exactly 0 is white, a null query is hatched and its name marked with the empty set, a key in the future
-    is grey, a negative weight has a minus sign.
+    A weight of exactly 0 is white and a future key is grey. A null query is hatched and its name has an empty-set sign.
+    A negative weight has a minus sign.
 
     Args:
-        source, target: names of the axes, keys below and queries at the left.
+        maps: the heat maps.
+        source, target: labels of the x axis (keys) and the y axis (queries).
     """
     with _style():
         columns = min(2, len(maps))
@@ -248,7 +264,7 @@ def draw_heat_maps(maps: Sequence[HeatMap], source: str, target: str) -> "Figure
         height = rows * (0.205 * min(tallest, 60) + 1.75) + 0.3
         figure, axes = _figure(rows, columns, height)
         layout: Any = figure.get_layout_engine()
-        layout.set(w_pad=0.12, h_pad=0.08)  # inches; the label of a bar is not the next map's
+        layout.set(w_pad=0.12, h_pad=0.08)  # inches; keeps the label of a colour bar away from the next map
         for axis, one in zip(axes.flat, maps):
             _draw_heat_map(figure, axis, one, source, target)
         for axis in list(axes.flat)[len(maps) :]:
@@ -299,7 +315,11 @@ def _draw_heat_map(figure: "Figure", axis: "Axes", one: HeatMap, source: str, ta
 
 
 def draw_head_grid(panels: Sequence[Tuple[str, Sequence[Sequence[float]]]]) -> "Figure":
-    """Shares in percent of every head, a row a layer: for each panel its title and (layers, heads) shares."""
+    """Draw the null rates of all heads in percent, with one row for each layer.
+
+    Args:
+        panels: title of each panel and its null rates (layers, heads), from 0 to 1.
+    """
     with _style():
         layers = max(len(values) for _, values in panels)
         figure, axes = _figure(1, len(panels), 0.34 * layers + 1.15)
@@ -339,7 +359,16 @@ def draw_bars(
     hatched: str,
     chance: float = 0.5,
 ) -> "Figure":
-    """Groups of bars with their values written beside them, and a line where chance is."""
+    """Draw groups of horizontal bars with their values, from 0 to 1, and a line at chance.
+
+    Args:
+        categories: names of the groups.
+        bars: the bars of each model, with one value for each category.
+        styles: style of each label.
+        unit: label of the x axis.
+        plain, hatched: meanings of the two kinds of bars for the legend.
+        chance: position of the line.
+    """
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -382,13 +411,14 @@ def draw_bars(
 
 
 class Spread(NamedTuple):
-    """One model in a plot of points.
+    """The values of one model in a plot of points.
 
     Attributes:
-        label: whose style it has.
-        points: a value for each seed.
-        mean: drawn as a bar across, with ``interval`` as a line where there is one.
-        reference: a value to compare with, drawn hollow.
+        label: label of the model, which has a style.
+        points: one value for each seed.
+        mean: mean, drawn as a vertical mark.
+        interval: lower and upper end of the interval of the mean, drawn as a line.
+        reference: value to compare with, drawn as a hollow marker.
     """
 
     label: str
@@ -404,15 +434,16 @@ def draw_spreads(
     reference: str = "",
     zero: Sequence[bool] = (),
 ) -> "Figure":
-    """Draw points, mean and interval of models, a line a model, the same models in each panel.
+    """Draw points, mean and interval of each model, with one row for each model.
 
-    The axis shows all points, means and references; an interval that is longer than the points spread by far, as one of
-    two seeds is, ends at the frame.
+    The x axis shows all points, means and references. An interval that is much longer than the range of the values,
+    such as one of two seeds, is cut off at the frame.
 
     Args:
-        panels: title, unit of the axis, and the models, the first one at the top.
-        reference: what the hollow markers are.
-        zero: for each panel, whether a line stands at 0.
+        panels: title, label of the x axis, and the models from top to bottom, which are the same in all panels.
+        styles: style of each label.
+        reference: meaning of the hollow markers for the legend; empty for none.
+        zero: for each panel, whether to draw a line at 0.
     """
     with _style():
         names = [spread.label for spread in panels[0][2]]
@@ -468,7 +499,7 @@ def _spread_limits(spreads: Sequence[Spread]) -> Tuple[float, float]:
     if not values:
         return 0.0, 1.0
     low, high = min(values), max(values)
-    reach = (high - low or 1.0) / 2  # an interval may go beyond the values by half of their spread
+    reach = (high - low or 1.0) / 2  # an interval may extend the axis by at most half of the range of the values
     for spread in spreads:
         if spread.interval is not None:
             low = min(low, max(spread.interval[0], min(values) - reach))
@@ -478,14 +509,19 @@ def _spread_limits(spreads: Sequence[Spread]) -> Tuple[float, float]:
 
 
 def render(figure: "Figure", kind: str) -> bytes:
-    """The file of a figure: ``png`` or ``svg``, without date or version, so that it is the same each time."""
+    """Return the PNG or SVG file of a figure, without date and version, so that the bytes are always the same.
+
+    Args:
+        figure: the figure.
+        kind: ``png`` or ``svg``.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(figure)  # no window, no display
     with _style():
         if figure.get_layout_engine() is not None and figure.get_layout_engine().adjust_compatible is False:
             figure.draw_without_rendering()
-            figure.set_layout_engine("none")  # laid out once for both kinds
+            figure.set_layout_engine("none")  # the layout is computed once for PNG and SVG
     metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
     output = io.BytesIO()
     with _style():
@@ -494,7 +530,7 @@ def render(figure: "Figure", kind: str) -> bytes:
 
 
 def _with_palette(png: io.BytesIO) -> bytes:
-    """The same picture in 256 colours, a third of the bytes."""
+    """Return the picture in 256 colours, which takes about a third of the bytes."""
     from PIL import Image
 
     output = io.BytesIO()
@@ -504,7 +540,7 @@ def _with_palette(png: io.BytesIO) -> bytes:
 
 
 def visible(text: str) -> str:
-    """Text with characters that cannot be seen, such as line breaks and U+2028, written as escapes."""
+    """Return text with invisible characters, such as line breaks and U+2028, written as escapes."""
     return "".join(
         character if not unicodedata.category(character).startswith(("C", "Zl", "Zp")) else f"\\u{ord(character):04x}"
         for character in text
@@ -513,7 +549,7 @@ def visible(text: str) -> str:
 
 @contextmanager
 def _style() -> Iterator[None]:
-    # fairseq's Hydra may have set the root logger to DEBUG, and these two tell of every font and chunk
+    # Hydra in fairseq may have set the root logger to DEBUG, where these two log every font and image chunk
     for name in ("matplotlib", "PIL"):
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
@@ -526,7 +562,7 @@ def _style() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def _families() -> Tuple[str, ...]:
-    """DejaVu Sans, which comes with matplotlib, then what this machine has for scripts that it lacks."""
+    """Return DejaVu Sans, which comes with matplotlib, and the installed fonts for scripts that it lacks."""
     from matplotlib import font_manager
 
     installed = {font.name for font in font_manager.fontManager.ttflist}
@@ -544,7 +580,10 @@ def _characters() -> FrozenSet[int]:
 
 
 def _drawable(text: str, instead: str = "?") -> str:
-    """What the fonts can draw, else ``instead``; a leading underscore would hide a legend's entry."""
+    """Return text of at most 24 characters that the fonts can draw, or ``instead``.
+
+    A leading underscore gets a space before it, because matplotlib leaves labels with one out of legends.
+    """
     text = visible(text)
     if not all(ord(character) in _characters() for character in text):
         return instead
@@ -553,7 +592,7 @@ def _drawable(text: str, instead: str = "?") -> str:
 
 
 def _drawable_names(pieces: Sequence[str]) -> List[str]:
-    """Pieces of a sentence; one in a script that no font has is named by its position."""
+    """Return the names of the pieces of a sentence; a piece that no font can draw is named by its position, from 1."""
     return [_drawable(piece, f"[{number}]") for number, piece in enumerate(pieces, 1)]
 
 
@@ -583,7 +622,7 @@ def _legend(figure: "Figure", handles: Sequence[Any]) -> None:
 
 
 def _colours() -> Any:
-    """From light to dark in one hue; the lightest is not white, which is kept for 0."""
+    """Return a colour map from light to dark blue; white is only for weights of exactly 0."""
     from matplotlib.colors import LinearSegmentedColormap
 
     stops = ["#dbe9f6", "#6baed6", "#08519c", "#041f45"]

@@ -1,4 +1,4 @@
-"""Sentence pairs of raw text of any size, scored by a model: null rate and log-probability, and the best ones kept."""
+"""Score the sentence pairs of raw text of any size by null rate and log-probability, and select the best pairs."""
 
 import hashlib
 import math
@@ -55,21 +55,22 @@ from .selections import Choice, choose, describe, selection_files, selections_pa
 
 FORMAT = 1
 COLUMNS = ("line", "null_rate", "log_probability", "source_pieces", "target_pieces", "reason")
-_BLOCK = 1000  # pairs that a process works on at a time; batches are made of pairs of like length among them
-_WINDOW = 20  # blocks among which batches are made on a GPU
-_CELLS = 1 << 20  # weights of one head in a batch: with 8 heads and 6 layers 200 MB
-_LOGITS = 1 << 24  # at a time: 64 MB
+_BLOCK = 1000  # pairs that a process scores at a time; it makes batches of pairs with similar lengths among them
+_WINDOW = 20  # number of blocks from which batches are made on a GPU
+_CELLS = 1 << 20  # most weights of one head in a batch: 200 MB with 8 heads and 6 layers
+_LOGITS = 1 << 24  # most logits in memory at a time: 64 MB
 
 
 class Score(NamedTuple):
-    """What one pair got.
+    """The scores of one sentence pair.
 
     Attributes:
-        null_rate: share of (layer, head, target query) whose cross-attention attends to nothing; low = good. The
-            query that predicts the end of the sentence counts.
-        log_probability: natural, of the target given the source, by target pieces with the end of the sentence.
-        source_pieces, target_pieces: without the ends of sentences.
-        reason: why there is no score, both numbers then being nan; empty where there is one.
+        null_rate: share (0 to 1) of (layer, head, target query) triples whose cross-attention weights are all 0;
+            low = good. The query that predicts the end of sentence counts.
+        log_probability: natural logarithm of the probability of the target given the source, divided by the number of
+            target pieces including the end of sentence.
+        source_pieces, target_pieces: numbers of pieces without the ends of sentences.
+        reason: why the pair has no score, in which case both scores are nan; else empty.
     """
 
     null_rate: float
@@ -80,7 +81,7 @@ class Score(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """Ids of both sides with the end of sentence, or the reason for which the pair cannot be scored."""
+    """The ids of both sides with the end of sentence; ``reason`` says why a pair cannot be scored, else it is empty."""
 
     source: List[int]
     target: List[int]
@@ -88,10 +89,12 @@ class Encoded(NamedTuple):
 
 
 class Ranking(NamedTuple):
-    """How many pairs there are, how many of them have no score, and how many were kept, where that was asked for.
+    """Numbers of pairs of a ranked corpus.
 
     Attributes:
-        kept, worst, sampled: pairs in the three selections; None where one was not asked for.
+        pairs: all pairs.
+        unscored: pairs without a score.
+        kept, worst, sampled: pairs in the three selections; None for a selection that was not requested.
     """
 
     pairs: int
@@ -102,14 +105,14 @@ class Ranking(NamedTuple):
 
 
 class PairEncoder:
-    """Raw text of both sides to ids, by the steps that the training text of a data folder went through.
+    """Convert raw text of both sides to ids, with the preparation steps of a data folder.
 
-    Where that text was tokenised and truecased already, this text has to be so too.
+    If the training text of the data folder was given tokenised and truecased, this text must be so too.
 
     Args:
         data: a data folder.
-        dictionaries: of source and target.
-        longest: the most ids of source and target that the model has room for.
+        dictionaries: dictionaries of source and target.
+        longest: most ids of source and target that the model can take.
     """
 
     def __init__(self, data: Path, dictionaries: Tuple[Any, Any], longest: Tuple[int, int]) -> None:
@@ -133,7 +136,7 @@ class PairEncoder:
         for side, (name, text) in enumerate(zip(("source", "target"), texts)):
             try:
                 pieces = self._pieces(side, text)
-            except InputError:  # a word that looks like pieces, of which training text has none
+            except InputError:  # a word that looks like BPE pieces, which training text does not have
                 sides.append([])
                 reasons.append(f"unsplittable {name}")
                 continue
@@ -153,18 +156,18 @@ class PairEncoder:
 
 
 class PairScorer:
-    """A model that gives each pair its null rate and log-probability.
+    """Compute the null rate and log-probability of sentence pairs with a model.
 
     Attributes:
-        encode: raw text to ids.
-        label: what the cross-attention computes, such as ``rela_g``.
+        encode: the encoder from raw text to ids.
+        label: name of the cross-attention, such as ``rela_g``.
 
     Args:
-        model: a Transformer in evaluation mode, of this plugin or of fairseq.
-        task: its translation task, with the dictionaries.
+        model: a Transformer of this plugin or of fairseq, in evaluation mode.
+        task: its translation task, which has the dictionaries.
         data: the data folder it was trained on.
-        device: where to compute.
-        max_tokens: of the longer side, with padding, in a batch; a single pair may have more.
+        device: device to compute on.
+        max_tokens: most padded pieces in a batch, counted on the longer side; a single pair may have more.
     """
 
     def __init__(self, model: nn.Module, task: Any, data: Path, device: torch.device, max_tokens: int = 4096) -> None:
@@ -181,22 +184,25 @@ class PairScorer:
 
     @property
     def has_nulls(self) -> bool:
-        """Whether its weights can all be 0: softmax, sparsemax and entmax sum to 1, GeLU is 0 at 0 alone."""
+        """Whether queries of the model can be null.
+
+        The weights of softmax, sparsemax and entmax sum to 1, and GeLU is 0 only at 0, so only ReLU makes null queries.
+        """
         return any(name in VARIANTS and VARIANTS[name].weights is functional.relu for name in self.label.split("+"))
 
     def score(self, pairs: Sequence[Tuple[str, str]]) -> List[Score]:
-        """Scores of raw text, in order."""
+        """Return the scores of pairs of raw text, in order."""
         return self.score_encoded(self.encode([pair[0] for pair in pairs], [pair[1] for pair in pairs]))
 
     def score_encoded(self, pairs: Sequence[Encoded]) -> List[Score]:
-        """Scores in order, computed in batches of pairs of like length."""
+        """Return the scores in order; they are computed in batches of pairs with similar lengths."""
         scores: List[Optional[Score]] = [None] * len(pairs)
         for index, pair in enumerate(pairs):
             if pair.reason:
                 scores[index] = self._score(pair, math.nan, math.nan, pair.reason)
         for batch in self._batches(pairs):
             for index, values in zip(batch, self._score_batch([pairs[index] for index in batch])):
-                # as of a model whose training has diverged
+                # nan where the training of the model has diverged
                 finite = math.isfinite(values[1])
                 reason = "" if finite else "not finite"
                 null_rate, log_probability = values if finite else (math.nan, math.nan)
@@ -209,7 +215,7 @@ class PairScorer:
         return Score(null_rate, log_probability, source, target, reason)
 
     def _batches(self, pairs: Sequence[Encoded]) -> Iterator[List[int]]:
-        """Indices of pairs of like length, as many as ``max_tokens`` and memory for their weights allow."""
+        """Yield batches as indices of pairs with similar lengths, limited by ``max_tokens`` and by the weights."""
         batch: List[int] = []
         longest = (0, 0)
         lengths = [(len(pair.target), len(pair.source)) for pair in pairs]
@@ -232,7 +238,7 @@ class PairScorer:
         target = collate_tokens(targets, self._pads[1]).to(self.device)  # (B, T)
         previous = collate_tokens(targets, self._pads[1], self._eos, move_eos_to_beginning=True).to(self.device)
         lengths = torch.tensor([len(ids) for ids in sources], device=self.device)
-        # the cross-attention alone: the weights of the other sites take memory
+        # only cross-attention, because the weights of the other sites take memory
         with recorded_weights({"cross": self._cross}) as weights:
             features, _ = self._model(source, lengths, previous, features_only=True)
         words = target != self._pads[1]
@@ -244,7 +250,10 @@ class PairScorer:
         return list(zip(null_rates, (log_probabilities / words.sum(dim=1)).tolist()))
 
     def _log_probabilities(self, features: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Features (B, T, d) to log-probabilities of the target (B, T), never with all logits in memory."""
+        """Return the log-probabilities of the target, (B, T), from features (B, T, d).
+
+        The logits are computed for a part of the batch at a time, to limit memory.
+        """
         size = max(1, _LOGITS // (target.size(1) * len(self._model.decoder.dictionary)))
         parts = []
         for some, wanted in zip(features.split(size), target.split(size)):
@@ -255,10 +264,16 @@ class PairScorer:
 
 
 def load_scorer(checkpoint: Path, data: Path, device: Optional[str] = None, max_tokens: int = 4096) -> PairScorer:
-    """A model with its data folder, on a GPU where there is one and ``device`` does not say otherwise.
+    """Load a model with its data folder for scoring.
+
+    Args:
+        checkpoint, data: a model and the data folder it was trained on.
+        device: ``cpu`` or ``cuda``; by default a GPU if there is one.
+        max_tokens: see :class:`PairScorer`.
 
     Raises:
-        InputError: not a checkpoint, not its data, files of the data folder that have changed, or no such device.
+        InputError: the checkpoint or the device cannot be used, the data folder is not that of the model, or its files
+            have changed.
     """
     if max_tokens < 1:
         raise InputError(f"--max-tokens {max_tokens}: give a number of at least 1")
@@ -295,35 +310,39 @@ def rank(
     sample: Optional[int] = None,
     seed: int = 1,
 ) -> Ranking:
-    """Score every pair of lines of two raw files, and keep the best; in bounded memory and in the order of the files.
+    """Score the pairs of lines of two raw text files in their order and in bounded memory, and select pairs by score.
 
-    Writes ``OUTPUT``, tab-separated with a header, a line a pair, columns as of :data:`COLUMNS` (lines from 0, see
-    :class:`Score`), and ``OUTPUT.rank.json``, of what it was made. Where a selection is asked for, also
-    ``OUTPUT.SOURCE_LANG`` and ``OUTPUT.TARGET_LANG``, the untouched lines of the pairs kept, in their old order:
-    see :func:`fairseq_rela.analysis.ranking.select_pairs`; the same as ``OUTPUT.worst.LANG`` and
-    ``OUTPUT.sample.LANG``; and ``OUTPUT.selections.json``, see
-    :func:`fairseq_rela.analysis.selections.write_selections`. That takes about 50 bytes of memory a pair.
+    The files written are
 
-    Until it is complete the ranking is in ``OUTPUT.partial``, a block of pairs after the other. A run that was
-    interrupted goes on from there, and in the end the bytes are the same; a complete one is not made again.
+    - ``OUTPUT``: tab-separated, with a header and one line for each pair; the columns are :data:`COLUMNS`, lines count
+      from 0, see :class:`Score`;
+    - ``OUTPUT.rank.json``: the checksums and settings of the inputs;
+    - ``OUTPUT.SOURCE_LANG`` and ``OUTPUT.TARGET_LANG``: with ``keep_best`` or ``max_null_rate``, the unchanged lines of
+      the best pairs, in their original order, see :func:`fairseq_rela.analysis.ranking.select_pairs`;
+    - ``OUTPUT.worst.LANG`` and ``OUTPUT.sample.LANG``: the same for ``keep_worst`` and ``sample``;
+    - ``OUTPUT.selections.json``: with any selection, see
+      :func:`fairseq_rela.analysis.selections.write_selections`.
+
+    Selections take about 50 bytes of memory for each pair. Scores are first appended to ``OUTPUT.partial``. An
+    interrupted run continues from this file and gives the same bytes; a complete ranking is not computed again.
 
     Args:
-        checkpoint, data: a model and the data folder it was trained on, whose steps the raw text goes through.
-        source, target: text of the two languages of the data folder, plain or ``.gz``, of any size.
+        checkpoint, data: a model and the data folder it was trained on, whose preparation steps the text goes through.
+        source, target: text of the two languages of the data folder, plain or ``.gz``.
         output: file to write.
-        keep_best: how many pairs to keep at most.
-        max_null_rate: keep no pair with a higher null rate.
-        workers: processes, all cores where None; on a GPU, for the text.
-        device: ``cpu`` or ``cuda``; a GPU where there is one if None.
-        max_tokens: padded pieces in a batch.
-        by: what is best, one of :data:`fairseq_rela.analysis.ranking.ORDERS`.
-        keep_worst: how many of the worst pairs to write as well.
-        sample: how many pairs to write as well, drawn at random from all that have a score.
-        seed: of the sample.
+        keep_best: most pairs to keep.
+        max_null_rate: highest null rate to keep, from 0 to 1.
+        workers: number of processes, by default one for each core; on a GPU, they only prepare the text.
+        device: ``cpu`` or ``cuda``; by default a GPU if there is one.
+        max_tokens: most padded pieces in a batch.
+        by: order of the pairs, one of :data:`fairseq_rela.analysis.ranking.ORDERS`.
+        keep_worst: number of the worst pairs to write.
+        sample: number of pairs to write that are drawn at random from all pairs with a score.
+        seed: seed of the sample.
 
     Raises:
-        InputError: files that are missing, of unequal length or not UTF-8, a model of other data, options that cannot
-            be, or an output that was made from something else.
+        InputError: a file is missing or not UTF-8, the files differ in length, the model is of other data, an option
+            has a bad value, or an output exists that was made from other inputs.
     """
     choice = Choice(by, keep_best, max_null_rate, keep_worst, sample, seed)
     _check_options(choice, workers)
@@ -358,7 +377,7 @@ def rank(
                 "source_text": checksums[0],
                 "target_text": checksums[1],
             },
-            # of what pairs batches are made decides the last digits
+            # the last digits of the scores depend on which pairs are in a batch
             "batches": {"device": scorer.device.type, "block_size": _block(scorer), "max_tokens": max_tokens},
         }
         if not _is_complete(output, state):
@@ -398,9 +417,10 @@ def _check_options(choice: Choice, workers: Optional[int]) -> None:
 
 
 def refuse_swapped(source: Path, target: Path, settings: Settings) -> None:
-    """
+    """Check that the source and target files are not swapped, by their names, and not the same file.
+
     Raises:
-        InputError: the names of the files say that they are of the other side each, or they are one file.
+        InputError: they are.
     """
     refuse_other_side(source, settings.source_lang, settings.target_lang)
     refuse_other_side(target, settings.target_lang, settings.source_lang)
@@ -409,9 +429,12 @@ def refuse_swapped(source: Path, target: Path, settings: Settings) -> None:
 
 
 def _inspect(source: PathLike, target: PathLike) -> Tuple[int, Tuple[str, str]]:
-    """Number of pairs and checksums of the lines of both files, and that they are of equal length and UTF-8.
+    """Return the number of pairs and the SHA-256 checksums of the lines of both files.
 
-    All this is known before hours of work, not after.
+    The files are read completely before the scoring, which may take hours, so that errors in them show at once.
+
+    Raises:
+        InputError: the files are empty, not UTF-8 or of unequal length.
     """
     digests = hashlib.sha256(), hashlib.sha256()
     pairs = 0
@@ -427,7 +450,7 @@ def _inspect(source: PathLike, target: PathLike) -> Tuple[int, Tuple[str, str]]:
     return pairs, (digests[0].hexdigest(), digests[1].hexdigest())
 
 
-# --- scoring all pairs, and going on after an interruption -------------------------------------------------------
+# --- scoring all pairs, and resuming an interrupted run ----------------------------------------------------------
 
 Blocks = Iterable[Tuple[LineBlock, LineBlock]]
 
@@ -441,17 +464,21 @@ def _record(output: Path) -> Path:
 
 
 def _block(scorer: PairScorer) -> int:
-    """Pairs among which batches are made, and after which the results are written."""
+    """Return the number of pairs from which batches are made and after which results are written."""
     return _BLOCK if _in_processes(scorer) else _BLOCK * _WINDOW
 
 
 def _in_processes(scorer: PairScorer) -> bool:
-    """Whether each process has its own model; one GPU has one, which all processes feed with ids."""
+    """Return whether each process has its own model; on a GPU there is one model, and the processes only encode."""
     return scorer.device.type == "cpu"
 
 
 def _is_complete(output: Path, state: Dict[str, Any]) -> bool:
-    """Whether the ranking is there, made from the same input; how it was batched decides the last digits only."""
+    """Return whether the ranking exists; its batches may differ, because they change only the last digits.
+
+    Raises:
+        InputError: it was made from other inputs.
+    """
     if not output.exists():
         return False
     _refuse_other(output, output, state, ("inputs",))
@@ -460,9 +487,10 @@ def _is_complete(output: Path, state: Dict[str, Any]) -> bool:
 
 
 def _refuse_other(path: Path, output: Path, state: Dict[str, Any], parts: Sequence[str]) -> None:
-    """
+    """Check that the file ``path`` was made with the same values as ``state`` has in ``parts``.
+
     Raises:
-        InputError: what lies at ``path`` was made from something else than ``state`` says.
+        InputError: it was not, or not by this version of ``rela rank``.
     """
     if not path.is_file() or not _record(output).is_file():
         raise InputError(f"{path} exists and was not made by `rela rank`; choose another --output")
@@ -508,10 +536,12 @@ def _bar(pairs: int, done: int) -> Any:
 
 
 def _resume(partial: Path, output: Path, state: Dict[str, Any]) -> int:
-    """How many pairs of an interrupted run can be kept; the file is cut after the last whole block of them.
+    """Truncate the file of an interrupted run after its last complete block, and return the number of pairs in it.
+
+    Without such a file, a new one is started.
 
     Raises:
-        InputError: that run had other input, or the file is of something else.
+        InputError: the interrupted run had other inputs or batches, or the file was not made by ``rela rank``.
     """
     header = ("\t".join(COLUMNS) + "\n").encode("utf-8")
     if not partial.exists():
@@ -524,7 +554,7 @@ def _resume(partial: Path, output: Path, state: Dict[str, Any]) -> int:
         if file.readline() == header:
             end = position
             for number, line in enumerate(file):
-                # after a power cut there may be anything
+                # after a power failure, the end of the file may hold any bytes
                 if not (line.startswith(b"%d\t" % number) and line.count(b"\t") == 5 and line.endswith(b"\n")):
                     break
                 position += len(line)
@@ -546,7 +576,7 @@ _worker: Dict[str, Any] = {}
 
 
 def _score_blocks(scorer: PairScorer, todo: Blocks, workers: int) -> Iterator[List[Score]]:
-    """Scores of one block after the other, or on a GPU of one window after the other."""
+    """Yield the scores of each block of pairs, or on a GPU of each window of blocks."""
     if _in_processes(scorer):
         with _threads_restored(), worker_pool(workers, _take_scorer, scorer) as run:
             yield from run(_score_block, todo)
@@ -557,7 +587,7 @@ def _score_blocks(scorer: PairScorer, todo: Blocks, workers: int) -> Iterator[Li
 
 
 def _encoded(run: Map, todo: Blocks) -> Iterator[List[Encoded]]:
-    yield from run(_encode_block, todo)  # a generator, which can be closed
+    yield from run(_encode_block, todo)  # closing() needs a generator
 
 
 @contextmanager
@@ -570,7 +600,7 @@ def _threads_restored() -> Iterator[None]:
 
 
 def _take_scorer(scorer: PairScorer) -> None:
-    # a process a core; and the same numbers however many processes there are
+    # one thread for each process, so that the scores do not depend on the number of processes
     torch.set_num_threads(1)
     _worker["encode"], _worker["score"] = scorer.encode, scorer.score_encoded
 
@@ -591,10 +621,10 @@ def _score_block(pair: Tuple[LineBlock, LineBlock]) -> List[Score]:
 
 
 def _read_scores(ranking: Path, pairs: int) -> Tuple["numpy.ndarray", "numpy.ndarray"]:
-    """Null rates and log-probabilities of a ranking, (n,) float32 each, nan where there is none.
+    """Return the null rates and log-probabilities of a ranking, (n,) float32 each, nan where a pair has no score.
 
     Raises:
-        InputError: it is damaged.
+        InputError: the file is damaged.
     """
     scores = array("f"), array("f")
     for number, line in enumerate(read_lines(ranking), -1):

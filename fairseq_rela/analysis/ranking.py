@@ -1,4 +1,4 @@
-"""Ranking sentence pairs by null rate (Zhang et al. 2021, section 5.2) or log-probability; pure functions on arrays."""
+"""Rank sentence pairs by null rate (Zhang et al. 2021, section 5.2) or log-probability; pure functions on arrays."""
 
 from typing import Any, List, Optional, Sequence
 
@@ -12,32 +12,36 @@ DEFAULT_BY = "log_probability"
 
 
 def count_nulls(weights: Tensor, allowed: Tensor) -> Tensor:
-    """How many (head, query) of each sentence attend to nothing: all of their weights are exactly 0.
+    """Return, for each sentence, the number of (head, query) pairs all of whose weights are exactly 0.
 
-    With L layers, H heads and T queries, the null rate of a sentence is the sum of this over the layers, divided by
-    ``L * H * T``: what section 5.2 ranks pairs by, low = good.
+    With L layers, H heads and T queries, the null rate of a sentence is the sum of these numbers over the layers,
+    divided by ``L * H * T``. Section 5.2 ranks sentence pairs by it, low = good.
 
     Args:
-        weights, allowed: as of :func:`fairseq_rela.analysis.sparsity.null_queries`, which may raise.
+        weights, allowed: as for :func:`fairseq_rela.analysis.sparsity.null_queries`.
 
     Returns:
-        (B,), integers.
+        (B,) integers.
+
+    Raises:
+        ValueError: as :func:`fairseq_rela.analysis.sparsity.null_queries`.
     """
     return null_queries(weights, allowed).sum(dim=(1, 2))
 
 
 def roc_auc(good_scores: Any, bad_scores: Any) -> float:
-    """Area under the ROC curve: how likely a good item has a higher score than a bad one, ties counting half.
+    """Return the area under the ROC curve: the probability that a good item has a higher score than a bad one.
 
     .. math:: AUC = (\\#\\{g > b\\} + \\#\\{g = b\\} / 2) / (n_g n_b)
 
-    which is the statistic of Mann and Whitney over its maximum; from ranks, in O(n log n). 0.5 is chance.
+    Ties count half; 0.5 is chance. This is the Mann-Whitney U statistic divided by its maximum. With n items it takes
+    O(n log n) time.
 
     Args:
         good_scores, bad_scores: (n_g,), (n_b,); infinities are allowed.
 
     Raises:
-        ValueError: no good or no bad score, or one that is nan.
+        ValueError: there is no good or no bad score, or a score is nan.
     """
     good = numpy.asarray(good_scores, dtype=numpy.float64)
     bad = numpy.sort(numpy.asarray(bad_scores, dtype=numpy.float64))
@@ -57,25 +61,25 @@ def select_pairs(
     max_null_rate: Optional[float] = None,
     by: str = DEFAULT_BY,
 ) -> "numpy.ndarray":
-    """Return which pairs of a corpus to keep: the best ones, those at or below a null rate, or those that are both.
+    """Return which pairs of a corpus to keep: the best ones in the order of :func:`sort_keys`, up to a null rate.
 
-    The order of the pairs is that of :func:`sort_keys`. Pairs without a score (nan) are never kept.
+    Pairs without a score (nan) are never kept. Memory use is a few copies of the arrays.
 
     Args:
-        null_rate, log_probability: (n,), float32 is enough; nan where there is no score.
-        keep_best: how many to keep at most.
-        max_null_rate: the highest null rate to keep.
-        by: one of :data:`ORDERS`.
+        null_rate, log_probability: (n,); nan where there is no score. float32 is precise enough.
+        keep_best: most pairs to keep; None for no limit.
+        max_null_rate: highest null rate to keep; None for no limit.
+        by: order, one of :data:`ORDERS`.
 
     Returns:
-        (n,), True where a pair is kept. Memory is a few copies of the arrays.
+        (n,), True where a pair is kept.
 
     Raises:
         ValueError: ``keep_best`` is less than 1, or ``by`` is not an order.
     """
     kept = scored_pairs(null_rate, log_probability)
     if max_null_rate is not None:
-        # in the precision of the scores: or 0.1 as float32 is above 0.1
+        # compare in the precision of the scores: 0.1 as float32 is above 0.1 as float64
         kept &= null_rate <= null_rate.dtype.type(max_null_rate)
     return kept if keep_best is None else _first(sort_keys(null_rate, log_probability, by), kept, keep_best)
 
@@ -83,10 +87,10 @@ def select_pairs(
 def worst_pairs(
     null_rate: "numpy.ndarray", log_probability: "numpy.ndarray", number: int, by: str = DEFAULT_BY
 ) -> "numpy.ndarray":
-    """Return which pairs are the last ``number`` in the order of :func:`sort_keys`, as (n,) booleans.
+    """Return the last ``number`` pairs in the order of :func:`sort_keys`, as (n,) booleans.
 
-    Of pairs with equal scores those with the highest numbers are taken, so that the best N and the worst M of at
-    least N + M pairs have none in common. Pairs without a score (nan) are in neither.
+    Among pairs with equal scores, those later in the corpus are taken, so that the N best and the M worst of at least
+    N + M scored pairs do not overlap. Pairs without a score (nan) are never taken.
 
     Raises:
         ValueError: ``number`` is less than 1, or ``by`` is not an order.
@@ -98,7 +102,7 @@ def worst_pairs(
 def sample_pairs(
     null_rate: "numpy.ndarray", log_probability: "numpy.ndarray", number: int, seed: int = 1
 ) -> "numpy.ndarray":
-    """Return ``number`` pairs with a score, or all where there are fewer, drawn without replacement: (n,) booleans.
+    """Return a random sample of ``number`` scored pairs without replacement, or all if there are fewer: (n,) booleans.
 
     Raises:
         ValueError: ``number`` is less than 1.
@@ -107,7 +111,7 @@ def sample_pairs(
         raise ValueError(f"a sample of {number} pairs: give a number of at least 1")
     scored = numpy.flatnonzero(scored_pairs(null_rate, log_probability))
     chosen = numpy.zeros(null_rate.shape, dtype=bool)
-    generator = numpy.random.RandomState(seed % 2**32)  # whose numbers never change between versions of numpy
+    generator = numpy.random.RandomState(seed % 2**32)  # its numbers are the same in all versions of numpy
     chosen[generator.permutation(scored)[:number]] = True
     return chosen
 
@@ -120,14 +124,22 @@ def scored_pairs(null_rate: "numpy.ndarray", log_probability: "numpy.ndarray") -
 def sort_keys(
     null_rate: "numpy.ndarray", log_probability: "numpy.ndarray", by: str = DEFAULT_BY
 ) -> List["numpy.ndarray"]:
-    """Return the keys by which pairs are sorted, low = good, the first key first; ties go to the lowest number.
+    """Return the keys by which pairs are sorted, most important first, low = good.
 
-    ``log_probability``: the highest log-probability first, of equal ones the lowest null rate. ``null_rate``: the
-    lowest null rate first, of equal ones the highest log-probability. ``both``: the lowest sum of the two ranks
-    first (see :func:`mean_ranks`), of equal ones the highest log-probability.
+    The orders are:
+
+    - ``log_probability``: highest log-probability first, then lowest null rate;
+    - ``null_rate``: lowest null rate first, then highest log-probability;
+    - ``both``: lowest mean of the two ranks first (see :func:`mean_ranks`), then highest log-probability.
+
+    Pairs that are equal in both keys are sorted by their position in the corpus.
 
     Args:
-        null_rate, log_probability: (n,); nan where there is no score, and then in the first key as well.
+        null_rate, log_probability: (n,); nan where there is no score.
+        by: one of :data:`ORDERS`.
+
+    Returns:
+        arrays (n,).
 
     Raises:
         ValueError: ``by`` is not one of :data:`ORDERS`.
@@ -142,10 +154,10 @@ def sort_keys(
 
 
 def mean_ranks(null_rate: "numpy.ndarray", log_probability: "numpy.ndarray") -> "numpy.ndarray":
-    """Return each pair's mean rank by null rate and by log-probability, from 0 = best; (n,), nan without a score.
+    """Return the mean of each pair's ranks by null rate and by log-probability, from 0 = best: (n,), nan without score.
 
-    Equal scores share the mean of their ranks. Where no head can be null, every null rate is 0, and the order is that
-    of the log-probability.
+    Pairs with equal scores get the mean of their ranks. If no head can be null, all null rates are 0, and the order is
+    that of the log-probability.
     """
     ranks = numpy.full(null_rate.shape, numpy.nan)
     scored = scored_pairs(null_rate, log_probability)
@@ -154,14 +166,17 @@ def mean_ranks(null_rate: "numpy.ndarray", log_probability: "numpy.ndarray") -> 
 
 
 def _ranks(values: "numpy.ndarray") -> "numpy.ndarray":
-    """The rank of each value, from 0 = lowest; equal values share the mean of their ranks."""
+    """Return the rank of each value, from 0 = lowest; equal values get the mean of their ranks."""
     _, inverse, counts = numpy.unique(values, return_inverse=True, return_counts=True)
     last = numpy.cumsum(counts)
     return (last - (counts + 1) / 2)[inverse.reshape(-1)]
 
 
 def _first(keys: Sequence["numpy.ndarray"], candidates: "numpy.ndarray", number: int) -> "numpy.ndarray":
-    """The first ``number`` of the candidates: those below a threshold, and of those at it the first by the next key."""
+    """Return the first ``number`` candidates in the order of ``keys`` and then of position.
+
+    Instead of a full sort, each key selects the candidates below a threshold; the next key decides among those at it.
+    """
     if number < 1:
         raise ValueError(f"the best {number} pairs: give a number of at least 1")
     first = numpy.zeros_like(candidates)

@@ -1,4 +1,4 @@
-"""Null rate against log-probability over several models: means, paired differences, and the order to rank by."""
+"""Compare null rate and log-probability over several models: means, paired differences, and a recommended order."""
 
 import math
 import statistics
@@ -9,24 +9,29 @@ from ..data.lines import read_json
 from ..errors import InputError
 from .ranking import DEFAULT_BY
 
-# orders of ranking.ORDERS to the keys of their areas in a record
+# order of ranking.ORDERS to the key of its area under the ROC curve in a record
 AREAS = {"log_probability": "logprob_auc", "null_rate": "null_rate_auc", "both": "both_auc"}
-_CLEAR = 0.01  # of an area under the ROC curve, by which another order must be better than the default
+_CLEAR = 0.01  # gain in area under the ROC curve from which another order than the default is recommended
 
 
 def combine(results: Sequence[Dict[str, Any]]) -> Dict[str, Dict[str, Any]]:
-    """Combine the records of several models, such as those of several seeds, that met the same damage.
+    """Combine the records of several models, such as those of several seeds, evaluated on the same damaged pairs.
 
     Args:
-        results: what :func:`fairseq_rela.analysis.damage.evaluate` returns, one a model.
+        results: results of :func:`fairseq_rela.analysis.damage.evaluate`, one for each model.
 
     Returns:
-        kind of damage to ``null_rate``, ``log_probability`` and ``both``: each ``mean``, ``sd`` and ``n`` of the area
-        under the ROC curve; and ``difference``: the same and ``interval`` of null rate minus log-probability, paired
-        by model, with Student's t at 95 %. ``sd`` is the sample's; it and ``interval`` are None where n < 2.
+        kind of damage to a dictionary with
+
+        - ``null_rate``, ``log_probability``, ``both``: ``mean``, sample standard deviation ``sd`` and number ``n`` of
+          the areas under the ROC curve;
+        - ``difference``: the same for null rate minus log-probability, paired by model, and ``interval``, the 95 %
+          confidence interval of its mean by Student's t.
+
+        ``sd`` and ``interval`` are None if n < 2.
 
     Raises:
-        InputError: no record, or records of different kinds of damage, pairs or seeds of the damage.
+        InputError: there is no record, or the records differ in their kinds of damage, pairs or damage seed.
     """
     if not results:
         raise InputError("no records of `rela rank --damage` to combine; give one or more")
@@ -57,7 +62,7 @@ def _summarise(values: Sequence[float]) -> Dict[str, Any]:
 
 
 def _interval(values: Sequence[float]) -> Optional[List[float]]:
-    """Of the mean, by Student's t, at 95 %."""
+    """Return the 95 % confidence interval of the mean by Student's t, or None for fewer than two values."""
     n = len(values)
     if n < 2:
         return None
@@ -67,9 +72,13 @@ def _interval(values: Sequence[float]) -> Optional[List[float]]:
 
 
 def t_quantile(freedom: int, probability: float = 0.975) -> float:
-    """Return the quantile of Student's t distribution with so many degrees of freedom, above the median.
+    """Return a quantile of Student's t distribution.
 
-    The distribution function is the sum of Abramowitz and Stegun 26.7.3 and 26.7.4; bisection inverts it.
+    The distribution function is the finite sum of Abramowitz and Stegun, 26.7.3 and 26.7.4; bisection inverts it.
+
+    Args:
+        freedom: degrees of freedom.
+        probability: at least 0.5.
     """
     low, high = 0.0, 1e6
     while high - low > 1e-10 * max(high, 1.0):
@@ -93,9 +102,12 @@ def _t_distribution(t: float, freedom: int) -> float:
 
 
 def recommend(summary: Dict[str, Dict[str, Any]]) -> str:
-    """Return the order of :data:`fairseq_rela.analysis.ranking.ORDERS` with the largest mean area over all kinds.
+    """Return the order to rank by: the one with the largest mean area under the ROC curve over all kinds of damage.
 
-    The default is recommended unless another order is better by at least 0.01.
+    If this order is better than the default by less than 0.01, the default is returned.
+
+    Args:
+        summary: result of :func:`combine`.
     """
     means = {
         order: statistics.fmean(kind[order]["mean"] for kind in summary.values())
@@ -107,7 +119,7 @@ def recommend(summary: Dict[str, Dict[str, Any]]) -> str:
 
 
 def describe_evidence(summary: Dict[str, Dict[str, Any]]) -> str:
-    """Return in which kinds of damage the null rate finds more than the log-probability, and what is recommended."""
+    """Return lines that list the kinds of damage that the null rate detects better, and the recommended order."""
     better, beyond = _where_better(summary)
     n = next(iter(summary.values()))["difference"]["n"]
     where = f"in {', '.join(better)}" if better else "in no kind of damage"
@@ -125,7 +137,7 @@ def _where_better(summary: Dict[str, Dict[str, Any]]) -> Tuple[List[str], List[s
 
 
 def recommended_for(checkpoint: Path) -> Optional[str]:
-    """Return the order that ``rank.json`` beside a checkpoint recommends, None where there is none that does."""
+    """Return the order that ``rank.json`` in the folder of a checkpoint recommends, or None."""
     try:
         found = read_json(checkpoint.parent / "rank.json").get("recommended")
     except (InputError, AttributeError):

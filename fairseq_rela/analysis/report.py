@@ -1,7 +1,7 @@
-"""One page that shows runs beside the paper: tables, figures, heat maps, and a view of single sentences.
+"""Write a page that compares runs with the paper: tables, figures, heat maps, and a view of single sentences.
 
-The page is one HTML file that needs no network; beside it lies a folder with every figure as PNG and SVG and its
-numbers as JSON and CSV. The same runs give the same bytes.
+The page is one HTML file that needs no network. A folder beside it has each figure as PNG and SVG and its numbers as
+JSON and CSV. The same runs give the same bytes.
 """
 
 import base64
@@ -27,17 +27,17 @@ from .seeds import by_settings, count_of, mean, mean_and_deviation, name_of
 
 FORMAT = 1
 INDEX = "figures.json"
-_EXAMPLE_BYTES = 8 << 20  # of weights in the page, all runs together
-_SVG_BYTES = 100_000  # a larger figure is shown as PNG, which is then smaller
-_WAKE_WORDS = 8
-_WAKE_HEADS = 6  # of a run and site, those that are off most often
-_FLOAT16 = (6e-8, 65504.0)  # the smallest and the largest number of 16 bits
+_EXAMPLE_BYTES = 8 << 20  # most bytes of weights in the page, over all runs
+_SVG_BYTES = 100_000  # a figure with a larger SVG is shown as PNG, which is then smaller
+_WAKE_WORDS = 8  # most words shown for each head
+_WAKE_HEADS = 6  # most heads shown for each run and site
+_FLOAT16 = (6e-8, 65504.0)  # the smallest and the largest positive float16
 _NONE = "-"
-_CLEAR = 2.0  # points of AER by which a difference is called clear
+_CLEAR = 2.0  # points of AER from which a difference is called clear
 
 
 class Drawn(NamedTuple):
-    """A figure with its files: name to bytes; without a group where it is of a benchmark."""
+    """A drawn figure, its group (None for a figure of a benchmark), and its files: name to content."""
 
     figure: figures.Figure
     group: Optional[Group]
@@ -49,18 +49,18 @@ def write_report(
 ) -> None:
     """Write the page ``OUTPUT`` and, beside it, the folder ``STEM_figures``, where STEM is OUTPUT without its ending.
 
-    The page takes at most 8 MiB for weights of sentences, and about 0.5 MB for each run besides. A page and folder
-    that an earlier call wrote are replaced.
+    The page has at most 8 MiB of weights of example sentences and about 0.5 MB for each run. A page and a folder of an
+    earlier call are replaced.
 
     Args:
-        runs: folders with what ``rela reproduce``, ``analyze`` and ``rank`` write; each may hold a part of it.
+        runs: folders with results of ``rela reproduce``, ``rela analyze`` and ``rela rank``, complete or not.
         output: HTML file to write.
         benchmark: a ``benchmark.json`` of ``rela bench``, for Figure 2 and the speeds of Table 2.
         rankings: outputs of ``rela rank`` with selections, whose means and examples are shown.
 
     Raises:
-        InputError: no such run, a file in one that cannot be used, runs of one task on different data, or an output
-            that cannot be written; nothing is written then.
+        InputError: a run does not exist, a file cannot be used, runs of one task have different data, or the output
+            cannot be written. Nothing is written then.
     """
     if output.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{output}: give the name of an HTML file to write, such as report.html")
@@ -84,7 +84,11 @@ def write_report(
 
 
 def _refuse_foreign_folder(folder: Path) -> None:
-    """A folder is replaced only where all that is in it was written for a page."""
+    """Check that a folder can be replaced: all its files were written by an earlier report.
+
+    Raises:
+        InputError: it has another file.
+    """
     if not folder.exists():
         return
     index = read_json(folder / INDEX) if (folder / INDEX).is_file() else {}
@@ -96,9 +100,9 @@ def _refuse_foreign_folder(folder: Path) -> None:
 
 @contextmanager
 def _replaced(folder: Path) -> Iterator[None]:
-    """What was there before makes room, and comes back if anything fails."""
+    """Move the old folder away, delete it when the context ends, and restore it after an exception."""
     old = folder.with_name(f".{folder.name}.old")
-    if old.exists() and not folder.exists():  # an earlier call was killed between the two
+    if old.exists() and not folder.exists():  # an earlier call was killed before it restored the folder
         old.rename(folder)
     shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
@@ -125,7 +129,7 @@ def _draw(
     names: Dict[str, int] = {}
     for figure, group in tqdm(work, desc="figures", unit=" figures", disable=None):
         names[figure.name] = names.get(figure.name, 0) + 1
-        if names[figure.name] > 1:  # tasks or runs whose names differ in characters that file names do without
+        if names[figure.name] > 1:  # names can become equal where characters are replaced
             figure = figure._replace(name=f"{figure.name}-{names[figure.name]}")
         drawing = figure.draw()
         files = {f"{figure.name}.{kind}": plots.render(drawing, kind) for kind in ("png", "svg")}
@@ -200,7 +204,7 @@ def _hash(content: str) -> str:
 def _table(
     caption: Content, head: Sequence[Sequence[Html]], rows: Sequence[Sequence[Html]], notes: Sequence[Content] = ()
 ) -> Html:
-    """A table that scrolls by itself where the screen is narrow."""
+    """Return a table that scrolls on its own on a narrow screen, with notes below it."""
     table = element(
         "table",
         element("caption", caption),
@@ -246,7 +250,7 @@ _SHAPES = {
 
 
 def _swatch(style: plots.Style) -> Html:
-    """The colour and, roughly, the marker of a model."""
+    """Return an icon with the colour and roughly the marker of a model."""
     shape = _SHAPES.get(style.marker, "M5 1h4v4h4v4H9v4H5V9H1V5h4z")
     path = element("path", d=shape, fill=style.colour)
     return element("svg", path, width=14, height=14, viewBox="0 0 14 14", class_="swatch", aria_hidden="true")
@@ -266,7 +270,7 @@ def _run_list(groups: Sequence[Group], styles: Sequence[Dict[str, plots.Style]])
 
 
 def _overview(groups: Sequence[Group]) -> Html:
-    """A column a run, a row a measurement."""
+    """Return the table of all measurements, with one column for each run."""
     runs = [run for group in groups for run in group.runs]
     rows: List[Tuple[str, Callable[[Run], str], str]] = [
         ("attention", lambda run: run.attention or _NONE, "n"),
@@ -359,7 +363,7 @@ def _missing(groups: Sequence[Group], speeds: Optional[speed.Speeds]) -> Html:
 
 
 def _lacks(run: Run) -> Iterator[Tuple[str, str]]:
-    """What a run has not, and the command that makes it."""
+    """Yield the results that a run does not have, and the command that makes each of them."""
     folder = shlex.quote(str(run.folder))
     data = run.folder.parent / "data"
     where = shlex.quote(str(data)) if data.is_dir() else "DATA"
@@ -421,7 +425,7 @@ def _tables(groups: Sequence[Group], speeds: Optional[speed.Speeds]) -> Html:
 def _per_group(
     groups: Sequence[Group], has: Callable[[Run], bool], make: Callable[[Optional[Group]], Html]
 ) -> List[Html]:
-    """A table for each group with numbers for it; the paper's alone where none has."""
+    """Return a table for each group with runs that have the numbers, or one with the paper's numbers alone."""
     some = [group._replace(runs=list(filter(has, group.runs))) for group in groups if any(map(has, group.runs))]
     return [make(group) for group in some or [None]]
 
@@ -431,13 +435,13 @@ def _dagger(run: Run) -> str:
 
 
 def _after(runs: Sequence[Run]) -> str:
-    """The mark of runs of the same settings, and of how many seeds their mean is."""
+    """Return the dagger for changed settings, and the number of seeds of a mean, for runs of the same settings."""
     seeds = count_of(runs)
     return _dagger(runs[0]) + (f", {seeds}" if seeds else "")
 
 
 def _everywhere(run: Run, attention: str) -> bool:
-    """Whether a run is the row of Table 1 that has an attention at all sites."""
+    """Return whether a run is the row of Table 1 that has an attention at all sites."""
     return run.row is not None and run.row.attention == attention and run.row in paper.TABLE_1[:10]
 
 
@@ -446,7 +450,7 @@ def _comparable(group: Group, task: str) -> bool:
 
 
 def _bleu(runs: Sequence[Run]) -> str:
-    """Of runs of the same settings."""
+    """Return the sacreBLEU and tokenised BLEU of runs of the same settings, as text for a table cell."""
     bleu, tokenised = (
         mean_and_deviation([run.files["score"].get(key) for run in runs], 2) for key in ("bleu", "tokenised_bleu")
     )
@@ -454,7 +458,7 @@ def _bleu(runs: Sequence[Run]) -> str:
 
 
 def _scored(group: Group) -> List[List[Run]]:
-    """The scored runs of a group, those of the same settings together."""
+    """Return the runs of a group that have BLEU scores, grouped by settings."""
     return by_settings([run for run in group.runs if "score" in run.files])
 
 
@@ -483,7 +487,10 @@ def _table_1(groups: Sequence[Group]) -> Html:
 
 
 def _paired(group: Optional[Group], keys: Sequence[str]) -> List[Tuple[str, Optional[str], List[Run]]]:
-    """Rows of a table: name, the paper's key or None, runs of the same settings; the paper's rows first."""
+    """Return the rows of a table: name, key of the paper's row or None, and runs of the same settings.
+
+    The rows of the paper come first, in the order of ``keys``; rows without runs have an empty list.
+    """
     rows: List[Tuple[str, Optional[str], List[Run]]] = []
     left = by_settings(group.runs) if group else []
     for key in keys:
@@ -598,7 +605,10 @@ def _layer_attention_note(group: Optional[Group]) -> str:
 
 
 def _against_softmax(group: Group) -> Iterator[str]:
-    """Whether the paper's finding is there: ReLA aligns better than softmax. Means over seeds are compared."""
+    """Yield a sentence for each model on whether it aligns clearly better than softmax, as ReLA does in the paper.
+
+    Means over seeds are compared.
+    """
     rows = [(name_of(runs), runs[0].attention, _aer_means(runs)) for runs in by_settings(group.runs)]
     softmax = next((means for _, attention, means in rows if attention == "softmax"), None)
     for label, attention, means in rows if softmax else ():
@@ -644,7 +654,7 @@ def _table_6(group: Optional[Group]) -> Html:
 
 
 def _level_note(group: Group) -> str:
-    """At which level the attention was measured, beside the paper's."""
+    """Return a note with the level of the paper and the level at which the runs were measured."""
     return f"The paper analyses {paper.LEVEL}. {figures.level_text(group.runs)}"
 
 
@@ -694,7 +704,7 @@ def _has_layer_nulls(run: Run) -> bool:
 
 
 def _layer_nulls(group: Group) -> Html:
-    """Null rates of the attention averaged over the heads of a layer, which hides what single heads do."""
+    """Return the table of null rates of the attention averaged over the heads of each layer."""
     number = max(len(layers) for run in group.runs for layers in run.layers.values())
     head = [_head("model"), _head("attention"), *(_head(f"layer {layer}", "n") for layer in range(1, number + 1))]
     rows = []
@@ -710,7 +720,7 @@ def _layer_nulls(group: Group) -> Html:
 
 
 def _figure_2(found: Sequence[Drawn], folder: str) -> Html:
-    """Of a benchmark."""
+    """Return the section of Figure 2, which needs a benchmark."""
     return Html(
         element("h3", "Figure 2: decoding speed-up by source length")
         + "".join(_figure(one, folder) for one in found)
@@ -735,7 +745,7 @@ def _figure(one: Drawn, folder: str, before: Content = None) -> Html:
     kind, content = "svg+xml", one.files[f"{name}.svg"]
     if len(content) > _SVG_BYTES:
         kind, content = "png", one.files[f"{name}.png"]
-    width, height = struct.unpack(">II", one.files[f"{name}.png"][16:24])  # so that the page does not jump
+    width, height = struct.unpack(">II", one.files[f"{name}.png"][16:24])  # a given size keeps the page still
     image = element(
         "img",
         width=width,
@@ -752,7 +762,7 @@ def _figure(one: Drawn, folder: str, before: Content = None) -> Html:
 
 
 def _of_kind(groups: Sequence[Group], drawn: Sequence[Drawn], folder: str, kind: str, nothing: str) -> Html:
-    """Figures with their own titles, by group."""
+    """Return the figures whose number starts with ``kind``, by group and each with its title."""
     found = [one for one in drawn if one.figure.number.startswith(kind)]
     if not found:
         return element("p", nothing, " See ", element("a", "what is missing", href="#missing"), ".")
@@ -785,7 +795,7 @@ def _ranking(groups: Sequence[Group], drawn: Sequence[Drawn], folder: str) -> Ht
 
 
 def _selected(selected: Sequence[Tuple[Path, Dict[str, Any]]]) -> Html:
-    """The best and worst pairs of ranked corpora and random samples: means, and some pairs to read."""
+    """Return tables of the selections of ranked corpora, with means and example pairs."""
     parts = []
     for path, record in selected:
         head = [_head(""), *(_head(name, "n") for name in ("pairs", "null rate", "log-probability"))]
@@ -881,7 +891,7 @@ def _wake_row(name: str, share: float, count: str) -> Html:
 
 
 def _examples(groups: Sequence[Group]) -> Tuple[List[Dict[str, Any]], int]:
-    """What the view shows, as many sentences as there is room for, and how many were left out."""
+    """Return the sentences for the view by run, up to 8 MiB of weights, and the number of sentences left out."""
     named = [(group, run) for group in groups for run in group.runs if run.examples]
     shown: List[List[Dict[str, Any]]] = [[] for _ in named]
     room, left_out = _EXAMPLE_BYTES, 0
@@ -909,7 +919,7 @@ def _examples(groups: Sequence[Group]) -> Tuple[List[Dict[str, Any]], int]:
 
 
 def _packed(example: Example) -> Dict[str, Any]:
-    """Weights in 16 bits: a zero stays a zero, and what is not one does not become one."""
+    """Return an example with its weights as float16 in base64; no weight other than 0 becomes 0."""
     smallest, largest = _FLOAT16
     weights: Dict[str, Any] = {}
     for site, layers in example.weights.items():

@@ -1,4 +1,4 @@
-"""Run folders as the report reads them: what each holds, and which of them were measured on the same test set."""
+"""Read and check the run folders of a report, and group the runs that were measured on the same test set."""
 
 import math
 from contextlib import contextmanager
@@ -29,13 +29,17 @@ _MADE_BY = {
 
 
 class Layer(NamedTuple):
-    """One attention module; rates are shares, from 0 to 1, and None where they were not measured.
+    """The measurements of one attention module; rates are shares from 0 to 1.
 
     Attributes:
-        null_rate_variance: the sample's, over the heads; None of one head.
-        shuffled: null rate and its variance over the heads, where each source has the target of another.
-        diversity: temperature to nats.
-        layer_null_rate: of the attention averaged over the heads.
+        variant: name of the attention, such as ``rela_g``.
+        sparsity: share of weights that are exactly 0.
+        null_rate: share of null queries, averaged over heads.
+        null_rate_by_head: share of null queries of each head.
+        null_rate_variance: sample variance of the null rates of the heads; None for one head or if not measured.
+        shuffled: null rate and its variance with shuffled targets; None if not measured.
+        diversity: temperature to head diversity in nats.
+        layer_null_rate: null rate of the mean over heads; None if not measured.
     """
 
     variant: str
@@ -49,7 +53,13 @@ class Layer(NamedTuple):
 
 
 class Example(NamedTuple):
-    """A sentence with all of its weights: ``weights[site][layer]`` is (H, T, S)."""
+    """An example sentence with all its weights.
+
+    Attributes:
+        number: number of the sentence in the subset, from 0.
+        source, target: pieces, with the ends of sentences.
+        weights: site to one array (H, T, S) for each layer.
+    """
 
     number: int
     source: List[str]
@@ -57,7 +67,7 @@ class Example(NamedTuple):
     weights: Dict[str, List[numpy.ndarray]]
 
     def sides(self, site: str) -> Tuple[List[str], List[str]]:
-        """Pieces of the queries and of the keys."""
+        """Return the pieces of the queries and the pieces of the keys at a site."""
         return (
             self.source if site == "encoder" else self.target,
             self.target if site == "decoder" else self.source,
@@ -65,16 +75,21 @@ class Example(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What one folder holds.
+    """A trained model with its results, as one run folder holds them.
 
     Attributes:
-        label: its name, unique in its group.
-        attention, attention_sites: what it computes, where; None where the folder does not say.
-        task: of ``configs/``, None where the folder does not say.
-        layers: site to its layers, the first one first.
-        files: name without ``.json`` to content.
-        level: ``pieces`` or ``words``, of ``layers``; None where there are none.
-        by_level: what ``layers`` would be at each level that was measured.
+        folder: the run folder.
+        label: name of the run, unique in its group.
+        attention: name of the attention, such as ``rela_g``; None if unknown.
+        attention_sites: sites with this attention.
+        task: name of the task in ``configs/``; None if unknown.
+        languages: source and target language; empty if unknown.
+        subset: subset on which the run was measured; None if unknown.
+        layers: site to its layers, first layer first.
+        examples: example sentences with their weights.
+        files: name of a JSON file, without ``.json``, to its content.
+        level: level of ``layers``, ``pieces`` or ``words``; None without layers.
+        by_level: ``layers`` at each level that was measured.
     """
 
     folder: Path
@@ -96,22 +111,22 @@ class Run(NamedTuple):
 
     @property
     def overrides(self) -> List[str]:
-        """Settings that differ from those of ``configs/``, which are the published ones."""
+        """The overrides of the training: settings that differ from ``configs/``, which has the published settings."""
         return list(self.files.get("train", {}).get("overrides", []))
 
     @property
     def changed(self) -> List[str]:
-        """Return those of them that change the recipe: not the seed, the place, or the sites, which make the rows."""
+        """The overrides that change the model, without the seed and the attention sites (see the rows of Table 1)."""
         return [text for text in self.overrides if _key(text) not in (_SEED, *_SITES) and changes_the_model(text)]
 
     @property
     def seed(self) -> Optional[str]:
-        """Of the training, None where it is that of ``configs/``."""
+        """The seed of the training; None for the seed of ``configs/``."""
         return next((text.split("=", 1)[1] for text in reversed(self.overrides) if _key(text) == _SEED), None)
 
     @property
     def row(self) -> Optional[Ablation]:
-        """Of Table 1."""
+        """The row of Table 1 with this attention at these sites, or None."""
         return find_row(self.attention, self.attention_sites) if self.attention else None
 
     @property
@@ -120,12 +135,12 @@ class Run(NamedTuple):
 
     @property
     def null_possible(self) -> bool:
-        """Whether any of its queries attends to nothing."""
+        """Whether the run has null queries."""
         return any(layer.null_rate > 0 for layers in self.layers.values() for layer in layers)
 
 
 class Group(NamedTuple):
-    """Runs measured on the same test set, which may be compared with each other."""
+    """Runs that were measured on the same test set, so that their numbers can be compared."""
 
     task: Optional[str]
     subset: Optional[str]
@@ -142,21 +157,26 @@ class Group(NamedTuple):
 
     @property
     def key(self) -> str:
-        """For the names of files."""
+        """The prefix of file names: the task, or the languages, and the subset."""
         text = "-".join(part for part in (self.task or "-".join(self.languages), self.subset) if part) or "runs"
         return "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in text)
 
 
 def levels_of(analysis: Dict[str, Any]) -> Dict[str, Dict[str, Any]]:
-    """Return level to its ``sites`` and ``shuffled`` in analysis.json; a file that names no level is of pieces."""
+    """Return a dictionary from level to the part of analysis.json that has the ``sites`` and ``shuffled`` of the level.
+
+    The levels are ``pieces`` and ``words``. An analysis without ``level`` is at the level of pieces.
+    """
     levels = {analysis.get("level", "pieces"): analysis}
     return {**levels, "words": analysis["words"]} if "words" in analysis else levels
 
 
 def load_runs(folders: Sequence[Path]) -> List[Run]:
-    """
+    """Read the runs of folders.
+
     Raises:
-        InputError: no folder, one that is not there, holds nothing or is given twice, or a file that cannot be used.
+        InputError: no folder is given, a folder does not exist, is given twice or has no results, or a file in it
+            cannot be used.
     """
     if not folders:
         raise InputError("no run given; give one or more folders, such as experiments/TASK/ATTENTION")
@@ -169,7 +189,7 @@ def load_runs(folders: Sequence[Path]) -> List[Run]:
 
 
 def _with_unique_labels(runs: List[Run]) -> List[Run]:
-    """Labels alone where they differ, else with as much of the folder's path as it takes."""
+    """Return the runs with unique labels: runs with equal labels get the end of their folder's path in brackets."""
     labels = [run.label for run in runs]
     for depth in (1, 2, 3, 64):
         repeated = {label for label in labels if labels.count(label) > 1}
@@ -200,7 +220,7 @@ def _load_run(folder: Path) -> Run:
             )
     _refuse_other_checkpoints(folder, files)
     by_level, examples = _layers(folder, files), _examples(folder, files)
-    level = next((level for level in reversed(LEVELS) if level in by_level), None)  # the paper's where it is there
+    level = next((level for level in reversed(LEVELS) if level in by_level), None)  # words first, as in the paper
     layers = by_level.get(level, {})
     with _readable(folder / "score.json", "rela score"):
         _check_score(files.get("score"))
@@ -231,7 +251,7 @@ def _load_run(folder: Path) -> Run:
 
 
 def run_label(run: Run) -> str:
-    """Return the label that runs share which differ only in their seed, without the folder."""
+    """Return the label of a run without its folder, which is the same for runs that differ only in their seed."""
     return _writable(run.files.get("analysis", {}).get("label") or _label(run.attention or "", run.attention_sites))
 
 
@@ -249,7 +269,11 @@ def _readable(path: Path, command: str) -> Iterator[None]:
 
 
 def _refuse_other_checkpoints(folder: Path, files: Dict[str, Any]) -> None:
-    """Scores and analyses of one folder are of one checkpoint."""
+    """Check that translate.json, attention.json and analysis.json of a folder are of the same checkpoint.
+
+    Raises:
+        InputError: they are not.
+    """
     keys = {"translate": "checkpoint", "attention": "sha256", "analysis": "sha256"}
     found = {name: files[name][key] for name, key in keys.items() if files.get(name, {}).get(key)}
     if len(set(found.values())) > 1:
@@ -282,18 +306,18 @@ def _attention(
 
 
 def _key(override: str) -> str:
-    """``+common.seed=2`` to ``common.seed``."""
+    """Return the key of an override: ``common.seed`` for ``+common.seed=2``."""
     return override.split("=", 1)[0].lstrip("+")
 
 
 def _sites(value: str) -> Tuple[str, ...]:
-    """Read ``encoder,cross``, ``[encoder,cross]``, or a name of ``configs/sites``: ``encoder_cross``, ``all``."""
+    """Parse sites: ``encoder,cross``, ``[encoder,cross]``, or a name in ``configs/sites`` such as ``encoder_cross``."""
     names = value.strip("'\"[]").replace(" ", "").replace("_", ",").split(",")
     return SITES if names == ["all"] else tuple(names)
 
 
 def _layers(folder: Path, files: Dict[str, Any]) -> Dict[str, Dict[str, List[Layer]]]:
-    """By level and site, from analysis.json; sparsity and null rates also from attention.json, which has no more."""
+    """Return the layers by level and site from analysis.json, else sparsity and null rates from attention.json."""
     if "analysis" in files:
         with _readable(folder / "analysis.json", _MADE_BY["analysis"]):
             sample = files["analysis"].get("variance") == "sample"
@@ -320,15 +344,19 @@ def _layers(folder: Path, files: Dict[str, Any]) -> Dict[str, Dict[str, List[Lay
 
 
 def _analysed_layers(measured: Dict[str, Any], sample: bool) -> Dict[str, List[Layer]]:
-    """
+    """Return the layers of each site.
+
     Args:
-        measured: one of :func:`levels_of`.
-        sample: its variances are the sample's; earlier versions wrote the population's.
+        measured: a value of :func:`levels_of`.
+        sample: whether the variances are sample variances; earlier versions wrote population variances.
+
+    Raises:
+        ValueError: a value is out of range, or the shuffled targets have another number of layers.
     """
     sites: Dict[str, List[Layer]] = {}
     for site in (site for site in SITES if site in measured["sites"]):
         layers = measured["sites"][site]["layers"]
-        shuffled = [None] * len(layers)  # of a single sentence
+        shuffled = [None] * len(layers)  # a single sentence has no shuffled targets
         if measured["shuffled"] is not None:
             shuffled = measured["shuffled"]["sites"][site]["layers"]
         if len(shuffled) != len(layers):
@@ -354,7 +382,7 @@ def _shuffled(layer: Dict[str, Any], heads: int, sample: bool) -> Tuple[float, O
 
 
 def _variance(layer: Dict[str, Any], heads: int, sample: bool) -> Optional[float]:
-    """The sample variance over the heads, None of one head."""
+    """Return the sample variance over the heads, or None for one head."""
     if heads < 2:
         return None
     variance = _number(layer["null_rate_variance"])
@@ -381,12 +409,16 @@ def _examples(folder: Path, files: Dict[str, Any]) -> List[Example]:
 
 
 def _writable(piece: Any) -> str:
-    """JSON can hold half of a surrogate pair, UTF-8 cannot."""
+    """Replace lone surrogates, which JSON can contain but UTF-8 cannot."""
     return str(piece).encode("utf-8", "replace").decode()
 
 
 def read_example(sentence: Dict[str, Any]) -> Example:
-    """Return a sentence of ``examples.json``; raise ValueError where its weights do not fit its pieces."""
+    """Read a sentence of ``examples.json``.
+
+    Raises:
+        ValueError: the weights do not match the numbers of pieces, or are not finite.
+    """
     example = Example(
         int(sentence["id"]),
         list(map(_writable, sentence["source"])),
@@ -443,10 +475,10 @@ def _check_alignment(alignment: Optional[Dict[str, Any]]) -> None:
 
 
 def group_runs(runs: Sequence[Run]) -> List[Group]:
-    """Runs by task, languages and subset, in the order in which they are given.
+    """Group runs by task (or by languages if the task is unknown) and subset, and keep the order of the runs.
 
     Raises:
-        InputError: two runs of the same task whose test sets differ.
+        InputError: two runs of a group have different test sets.
     """
     groups: Dict[Tuple[Any, ...], List[Run]] = {}
     for run in runs:
@@ -467,7 +499,7 @@ def group_runs(runs: Sequence[Run]) -> List[Group]:
 
 
 def _at_one_level(runs: List[Run]) -> List[Run]:
-    """Runs at the level that all of them have, words before pieces, or each at its own where there is no such level."""
+    """Return the runs at a level that all measured runs have, preferably words; without one, each keeps its level."""
     measured = [run for run in runs if run.by_level]
     for level in reversed(LEVELS):
         if all(level in run.by_level for run in measured):

@@ -1,4 +1,4 @@
-"""Runs that differ in nothing but the seed of their training: which these are, and their means."""
+"""Find the runs that differ only in the seed of their training, and compute their means."""
 
 import statistics
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -7,10 +7,10 @@ from .runs import Run, run_label
 
 
 def by_settings(runs: Sequence[Run]) -> List[List[Run]]:
-    """Gather the runs that differ in nothing but their seed, in the order in which they are given.
+    """Group the runs that differ only in their seed, and keep the order of the runs.
 
-    They have the same attention at the same sites, overrides, configuration files and prepared data, and where they
-    are scored the same sacreBLEU signature. A run without train.json, whose settings are not known, stays by itself.
+    The runs of a group have the same attention at the same sites, overrides, configuration files, prepared data and
+    sacreBLEU signature. A run without train.json is in a group of its own, because its settings are not known.
     """
     gathered: Dict[Any, List[Run]] = {}
     for run in runs:
@@ -34,12 +34,12 @@ def _settings(run: Run) -> Tuple[Any, ...]:
 
 
 def name_of(runs: Sequence[Run]) -> str:
-    """Return the label of runs of the same settings."""
+    """Return the common label of runs with the same settings."""
     return runs[0].label if len(runs) == 1 else run_label(runs[0])
 
 
 def count_of(runs: Sequence[Run]) -> str:
-    """Return how many seeds stand behind a mean, such as ``3 seeds``; nothing for one run."""
+    """Return the number of seeds of a mean, such as ``3 seeds``, or an empty string for one run."""
     seeds = len({run.seed for run in runs})
     if len(runs) == 1:
         return ""
@@ -47,12 +47,18 @@ def count_of(runs: Sequence[Run]) -> str:
 
 
 def mean(values: Sequence[Optional[float]]) -> Optional[float]:
-    """Return the mean, None where a value is missing or there are none."""
+    """Return the mean, or None if a value is None or there are no values."""
     return None if not values or None in values else statistics.fmean(values)
 
 
 def mean_and_deviation(values: Sequence[Optional[float]], digits: int, scale: float = 1.0) -> Optional[str]:
-    """Return ``mean ± standard deviation`` of the sample, one value alone, or None where a value is missing."""
+    """Return ``mean ± sample standard deviation`` as text, the value alone if there is one, or None as :func:`mean`.
+
+    Args:
+        values: the values, or None for a missing one.
+        digits: digits after the decimal point.
+        scale: factor for mean and deviation.
+    """
     average = mean(values)
     if average is None:
         return None

@@ -1,4 +1,4 @@
-"""Selections of a ranked corpus: the best pairs, the worst and a random sample, their lines, means and examples."""
+"""Select the best pairs, the worst pairs and a random sample of a ranked corpus, and describe the selections."""
 
 import random
 from contextlib import ExitStack
@@ -13,21 +13,21 @@ from ..errors import InputError
 from .ranking import DEFAULT_BY, sample_pairs, scored_pairs, select_pairs, worst_pairs
 
 FORMAT = 1
-EXAMPLES = 10  # pairs of a selection whose text the record holds
+EXAMPLES = 10  # most pairs of a selection whose text is in the record
 _NUMBERS = ("null_rate", "log_probability", "source_pieces", "target_pieces")
-_LONGEST = 500  # characters of an example
+_LONGEST = 500  # most characters of an example
 
 
 class Choice(NamedTuple):
     """Which pairs of a ranked corpus to write.
 
     Attributes:
-        by: the order, one of :data:`fairseq_rela.analysis.ranking.ORDERS`.
-        keep_best: how many of the best pairs at most.
-        max_null_rate: the highest null rate among the best.
-        keep_worst: how many of the worst pairs.
-        sample: how many pairs at random, of all that have a score.
-        seed: of the sample.
+        by: order of the pairs, one of :data:`fairseq_rela.analysis.ranking.ORDERS`.
+        keep_best: most pairs to keep.
+        max_null_rate: highest null rate to keep, from 0 to 1.
+        keep_worst: number of the worst pairs.
+        sample: number of pairs drawn at random from all pairs with a score.
+        seed: seed of the sample.
     """
 
     by: str = DEFAULT_BY
@@ -47,7 +47,7 @@ class Choice(NamedTuple):
 
 
 def selection_files(output: Path, languages: Sequence[str]) -> Dict[str, Tuple[Path, ...]]:
-    """Return the two files of each selection: ``OUTPUT.LANG``, ``OUTPUT.worst.LANG`` and ``OUTPUT.sample.LANG``."""
+    """Return the two file names of each selection: ``OUTPUT.LANG``, ``OUTPUT.worst.LANG``, ``OUTPUT.sample.LANG``."""
     return {
         name: tuple(output.with_name(f"{output.name}{middle}.{lang}") for lang in languages)
         for name, middle in (("best", ""), ("worst", ".worst"), ("sample", ".sample"))
@@ -59,10 +59,14 @@ def selections_path(output: Path) -> Path:
 
 
 def choose(null_rates: "numpy.ndarray", log_probabilities: "numpy.ndarray", choice: Choice) -> Dict[str, Any]:
-    """Return the selections that are asked for: name to (n,) booleans.
+    """Return the requested selections: ``best``, ``worst`` or ``sample`` to (n,) booleans.
+
+    Args:
+        null_rates, log_probabilities: (n,), nan where a pair has no score.
+        choice: the requested selections.
 
     Raises:
-        InputError: no pair is left for one of them.
+        InputError: a selection is empty.
     """
     chosen = {}
     if choice.keeps_best:
@@ -83,18 +87,20 @@ def choose(null_rates: "numpy.ndarray", log_probabilities: "numpy.ndarray", choi
 def write_selections(
     output: Path, inputs: Sequence[Path], languages: Sequence[str], chosen: Dict[str, Any], about: Dict[str, Any]
 ) -> Dict[str, Any]:
-    """Write the lines of each selection as they are, and ``OUTPUT.selections.json`` with its means and examples.
+    """Write the unchanged lines of each selection, and ``OUTPUT.selections.json`` with means and examples.
 
     Args:
         output: a complete ranking.
         inputs: the two files that were ranked.
-        chosen: name of a selection to (n,) booleans, as of :func:`choose`.
-        about: what else the record holds.
+        languages: source and target language.
+        chosen: the selections from :func:`choose`.
+        about: more entries of the record.
 
     Returns:
-        ``about`` with ``format`` and ``selections``: name, also ``all`` for every pair with a score, to ``pairs``;
-        the means of the ranking's columns; where it was chosen ``files`` and ``examples``, at most
-        :data:`EXAMPLES` of its pairs drawn at random, in their old order, with line (from 0), scores and text.
+        the record, which is ``about`` with ``format`` and ``selections``. The latter maps the name of a selection, or
+        ``all`` for all pairs with a score, to ``pairs``, the number of its pairs, and the means of the ranking's
+        columns. Chosen selections also have ``files`` and ``examples``, at most :data:`EXAMPLES` pairs drawn at random,
+        in their original order, with line (from 0), scores and text.
     """
     files = selection_files(output, languages)
     for name, mask in chosen.items():
@@ -116,7 +122,7 @@ def _write_lines(inputs: Sequence[Path], outputs: Sequence[Path], mask: "numpy.n
 
 
 def _scores(ranking: Path) -> Iterator[List[float]]:
-    """The numbers of each pair of a ranking."""
+    """Yield null rate, log-probability and numbers of source and target pieces of each pair of a ranking."""
     for line in islice(read_lines(ranking), 1, None):
         yield [float(column) for column in line.split("\t")[1:5]]
 
@@ -158,13 +164,13 @@ def _decode(line: bytes) -> str:
 
 
 def load_selections(path: Path) -> Dict[str, Any]:
-    """Return what ``rela rank`` wrote of its selections, for the report.
+    """Return the record of the selections that ``rela rank`` wrote.
 
     Args:
         path: ``OUTPUT.selections.json``, or the ranking ``OUTPUT`` itself.
 
     Raises:
-        InputError: there is none, or it is not of this version.
+        InputError: the file does not exist, or it is not of this version.
     """
     beside = selections_path(path)
     path = beside if path.suffix != ".json" or beside.is_file() else path
@@ -186,7 +192,7 @@ def load_selections(path: Path) -> Dict[str, Any]:
 
 
 def describe(record: Dict[str, Any]) -> str:
-    """Return the means of each selection, a line each."""
+    """Return a table of the means, with one line for each selection."""
     lines = [f"{'':10}{'pairs':>12}{'null rate':>12}{'log-probability':>18}{'source pieces':>16}{'target pieces':>16}"]
     for name, one in record["selections"].items():
         lines.append(

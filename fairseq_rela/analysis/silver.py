@@ -1,7 +1,8 @@
-"""Silver word alignments of a data folder's words by eflomal, for sets that nobody has aligned by hand.
+"""Make silver word alignments of a data folder with eflomal, for text without manual alignments.
 
-Both directions are trained on all pairs of the folder. Their intersection is taken for sure, and what grow-diag-final
-(Koehn, Och and Marcu 2003) makes of them for possible. The result is a machine's and no gold alignment.
+eflomal aligns all pairs of the folder in both directions. Links in the intersection are sure, links that
+grow-diag-final (Koehn, Och and Marcu 2003) adds are possible. The alignments are automatic, so they are not a gold
+standard.
 """
 
 import sys
@@ -21,14 +22,14 @@ _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1,
 
 
 def grow_diag_final(forward: AbstractSet[Link], reverse: AbstractSet[Link]) -> Set[Link]:
-    """Return the links of both directions that grow-diag-final keeps.
+    """Return the links that grow-diag-final selects from the two directions of an aligner.
 
-    Starting from the intersection, neighbours in the union are added, diagonal ones too, until nothing changes: each
-    must have a word that has no link yet. Then all other links of ``forward``, and after them of ``reverse``, with
-    such a word are added.
+    The algorithm starts with the intersection. It repeatedly adds links of the union that are horizontal, vertical or
+    diagonal neighbours of a selected link and have a word without a link, until nothing changes. Then it adds the links
+    of ``forward``, and after them those of ``reverse``, that have a word without a link.
 
     Args:
-        forward, reverse: links (source, target) of one sentence pair, by the two directions of an aligner.
+        forward, reverse: links (source, target) of one sentence pair.
     """
     union = sorted(forward | reverse, key=_by_target)
     links = set(forward & reverse)
@@ -61,23 +62,29 @@ def _by_target(link: Link) -> Link:
 
 
 def combine(forward: AbstractSet[Link], reverse: AbstractSet[Link]) -> Gold:
-    """Return the intersection as sure and the links of grow-diag-final as possible."""
+    """Return the intersection as sure links and the links of :func:`grow_diag_final` as possible links."""
     return Gold(frozenset(forward & reverse), frozenset(grow_diag_final(forward, reverse)))
 
 
 def as_gold_line(links: Gold) -> str:
-    """Return links as a line of a gold file: ``i-j`` for sure ones, ``ipj`` for those that are only possible."""
+    """Return links as a line of a gold file: ``i-j`` for sure links, ``ipj`` for links that are only possible."""
     return " ".join(f"{i}{'-' if (i, j) in links.sure else 'p'}{j}" for i, j in sorted(links.possible))
 
 
 def align(pairs: Pairs) -> List[Tuple[Set[Link], Set[Link]]]:
-    """Return the links of each pair by eflomal, forward and reverse, both as (source, target).
+    """Align sentence pairs with eflomal.
 
-    Pairs with an empty side have no links. eflomal lower-cases the words and takes no seed, so that a few links differ
-    from run to run.
+    eflomal lower-cases the words and takes no seed, so a few links differ from run to run.
+
+    Args:
+        pairs: source and target sentence of each pair; words are separated by white space.
+
+    Returns:
+        the forward links and the reverse links of each pair, both as (source, target); pairs with an empty side have
+        no links.
 
     Raises:
-        InputError: eflomal is not installed, has failed, or no pair has words on both sides.
+        InputError: eflomal is not installed or fails, or no pair has words on both sides.
     """
     try:
         from eflomal import Aligner
@@ -102,23 +109,23 @@ def align(pairs: Pairs) -> List[Tuple[Set[Link], Set[Link]]]:
 
 
 def write_silver(data: Path, output: Path, subset: str = "test", sentences: Optional[Path] = None) -> Dict[str, Any]:
-    """Write ``output``, a line for each pair of the subset, and ``output.json``, the record.
+    """Write silver alignments to ``output``, one line for each sentence pair, and their record to ``output.json``.
 
-    The format is that of ``rela analyze --gold``; positions are those of the words in ``text/SUBSET.LANG`` of the data
-    folder.
+    The format is that of ``rela analyze --gold``. Links count the words of ``text/SUBSET.LANG`` in the data folder,
+    from 0.
 
     Args:
-        data: a data folder of ``rela prepare``; eflomal is trained on the pairs of all its splits.
-        output: file to write; its name has to say "silver".
-        subset: the split whose pairs are written.
-        sentences: a file of other pairs, ``source ||| target`` in words, which are aligned together with those of the
-            folder and written in place of the subset.
+        data: a data folder of ``rela prepare``; eflomal aligns the pairs of all its splits together.
+        output: file to write; its name must contain "silver".
+        subset: split whose alignments are written.
+        sentences: file of other pairs, ``source ||| target``, tokenised into words. They are aligned together with the
+            pairs of the folder, and their alignments are written instead of those of ``subset``.
 
     Returns:
-        the record, as in the JSON file.
+        the record in the JSON file.
 
     Raises:
-        InputError: not a data folder, files that have changed, no such subset, or as :func:`align`.
+        InputError: ``data`` is not a data folder or has changed, an option has a bad value, or as :func:`align`.
     """
     languages = settings_of(load_record(data)).languages
     if subset not in SPLITS:
@@ -168,7 +175,7 @@ def _counts(silver: Sequence[Gold], links: Sequence[Tuple[Set[Link], Set[Link]]]
             "forward": sum(len(forward) for forward, _ in links),
             "reverse": sum(len(reverse) for _, reverse in links),
         },
-        "seed": None,  # eflomal takes none
+        "seed": None,  # eflomal takes no seed
         "versions": {tool: _version(tool) for tool in ("eflomal", "fairseq-rela")},
     }
 

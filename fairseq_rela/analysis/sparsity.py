@@ -1,6 +1,6 @@
-"""Sparsity and null rates of attention weights (Zhang et al. 2021, section 5.2); pure functions on arrays.
+"""Sparsity and null rates of attention weights (Zhang et al. 2021, section 5.2); pure functions on tensors.
 
-The weights may be those of pieces or of words, see :mod:`fairseq_rela.analysis.merging`.
+The weights can be between pieces or between words, see :mod:`fairseq_rela.analysis.merging`.
 """
 
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from torch import Tensor
 
 @dataclass
 class SparsityCounts:
-    """Counts over a corpus; statistics first, ratios last.
+    """Counts of zero weights and null queries of one attention module with H heads; counts of batches can be added.
 
     Attributes:
-        cells: weights that could be more than 0: neither padding nor the future.
-        zeros: those that are exactly 0, for each head.
-        queries: queries that are not padding.
-        nulls: those all of whose weights are exactly 0, for each head.
+        cells: number of weights per head that may be different from 0: not padding and not in the future.
+        zeros: (H,), number of these weights that are exactly 0.
+        queries: number of queries that are not padding.
+        nulls: (H,), number of these queries all of whose weights are exactly 0.
     """
 
     cells: int
@@ -36,12 +36,12 @@ class SparsityCounts:
 
     @property
     def sparsity(self) -> float:
-        """Share of weights that are exactly 0, averaged over heads (Figure 3)."""
+        """The share of weights that are exactly 0, from 0 to 1, averaged over heads (Figure 3)."""
         return float(self.zeros.double().mean() / self.cells)
 
     @property
     def null_rate(self) -> float:
-        """Share of queries that attend to nothing, averaged over heads (Figure 6)."""
+        """The share of null queries, from 0 to 1, averaged over heads (Figure 6)."""
         return float(self.nulls.double().mean() / self.queries)
 
     @property
@@ -54,38 +54,42 @@ class SparsityCounts:
 
     @property
     def null_rate_variance(self) -> Optional[float]:
-        r"""Sample variance of the null rates r of n heads (Figure 6), None where there is one head.
+        r"""The sample variance of the null rates r of n heads (Figure 6), or None for a single head.
 
         .. math:: \frac{1}{n - 1} \sum_h (r_h - \bar r)^2
 
-        The paper prints 0.256. The population variance of rates from 0 to 1, which divides by n, is at most 0.25.
+        The paper reports 0.256, which must be a sample variance: the population variance, which divides by n, is at
+        most 0.25 for rates from 0 to 1.
         """
         rates = self.nulls.double() / self.queries
         return float(rates.var(unbiased=True)) if len(rates) > 1 else None
 
 
 def awake_queries(weights: Tensor, allowed: Tensor) -> Tensor:
-    """Queries that attend to anything; the others are null, or padding.
+    """Return which queries have at least one weight that is not 0.
 
     Args:
         weights: (B, H, T, S).
         allowed: (B, T, S), True where a query may attend to a key.
 
     Returns:
-        (B, H, T), False for padded queries.
+        (B, H, T), False for null queries and for padded queries.
     """
     return ((weights != 0) & allowed.unsqueeze(1)).any(dim=-1)
 
 
 def null_queries(weights: Tensor, allowed: Tensor) -> Tensor:
-    """Queries all of whose weights are exactly 0: (B, H, T), False for padded queries.
+    """Return which queries are null: all of their weights are exactly 0.
 
     Args:
-        weights: (B, H, T, S), at least float32: in float16 small weights become zeros.
+        weights: (B, H, T, S), float32 or float64: in float16, small weights underflow to 0.
         allowed: (B, T, S), True where a query may attend to a key; rows of padded queries are all False.
 
+    Returns:
+        (B, H, T), False for padded queries.
+
     Raises:
-        ValueError: shapes or precision that would make counts wrong without a sign.
+        ValueError: the shapes do not match, or the weights are neither float32 nor float64.
     """
     if weights.dim() != 4 or allowed.shape != (weights.shape[0], *weights.shape[2:]):
         raise ValueError(f"weights {tuple(weights.shape)} are not (B, H, T, S) for {tuple(allowed.shape)} allowed")
@@ -95,10 +99,10 @@ def null_queries(weights: Tensor, allowed: Tensor) -> Tensor:
 
 
 def count_sparsity(weights: Tensor, allowed: Tensor) -> SparsityCounts:
-    """Counts of one batch.
+    """Count the zero weights and null queries of one batch.
 
     Args:
-        weights: (B, H, T, S), at least float32: in float16 even softmax underflows to zeros.
+        weights: (B, H, T, S), float32 or float64: in float16, even softmax underflows to 0.
         allowed: (B, T, S), True where a query may attend to a key; rows of padded queries are all False.
 
     Raises:

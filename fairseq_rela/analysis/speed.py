@@ -1,4 +1,4 @@
-"""Speeds that ``rela bench`` measured, as the paper gives them: relative to softmax, more is faster."""
+"""Read the speeds that ``rela bench`` measured, relative to softmax as in the paper; higher is faster."""
 
 import math
 from pathlib import Path
@@ -12,12 +12,13 @@ BASELINE = "softmax"
 
 
 class Decoding(NamedTuple):
-    """
+    """Decoding speeds at one batch size, relative to softmax.
+
     Attributes:
-        batch: sentences at a time.
-        lengths: of the sources, in pieces; of a group of sentences their mean.
-        speeds: attention to its speed at each length.
-        overall: attention to its speed over one sentence of each length.
+        batch: number of sentences in a batch.
+        lengths: source lengths in pieces; the mean length for a group of sentences.
+        speeds: label to the speed at each length.
+        overall: label to the speed computed from the sum of the times at all lengths.
     """
 
     batch: int
@@ -27,14 +28,15 @@ class Decoding(NamedTuple):
 
 
 class Speeds(NamedTuple):
-    """
+    """The speeds of one benchmark, relative to softmax.
+
     Attributes:
-        device: on what it ran, with threads and versions.
-        command: what measured it, and when.
-        training: attention to the speed of a training step.
-        decoding: by batch size, the smallest first.
-        models: label to attention of trained models, None where models had fresh weights.
-        about_training, about_decoding: what was trained and decoded, for captions.
+        device: device, with threads and the version of torch.
+        command: command and date of the benchmark.
+        training: attention to its training speed.
+        decoding: decoding speeds, smallest batch size first.
+        models: label to attention of trained models; None for models with random weights.
+        about_training, about_decoding: captions that describe what was trained and decoded.
     """
 
     device: str
@@ -47,10 +49,10 @@ class Speeds(NamedTuple):
 
 
 def load_speeds(path: Path) -> Speeds:
-    """The speeds in a ``benchmark.json``.
+    """Read the speeds of a ``benchmark.json``.
 
     Raises:
-        InputError: no such file, or not one of ``rela bench``.
+        InputError: the file does not exist or was not written by ``rela bench``.
     """
     record = read_json(path)
     try:
@@ -60,7 +62,11 @@ def load_speeds(path: Path) -> Speeds:
 
 
 def speeds_of(record: Dict[str, Any]) -> Speeds:
-    """The same of what is in such a file."""
+    """Return the speeds of a benchmark, from the content of a ``benchmark.json``.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError: the record has another form.
+    """
     device = record["device"]
     where = device["name"]
     if device["type"] == "cpu":
@@ -107,7 +113,7 @@ def _training(cell: Dict[str, Any]) -> Dict[str, float]:
 
 
 def _relative(ratios: Dict[str, Any], labels: Sequence[str] = paper.COMPARED) -> Dict[str, float]:
-    """Times over softmax's to speeds over softmax's; only those of ``labels``."""
+    """Convert times relative to softmax into speeds relative to softmax, for the names in ``labels``."""
     return {name: 1 / _positive(ratios[name]["median"]) for name in labels if name in ratios}
 
 
@@ -143,7 +149,7 @@ def _positive(value: Any) -> float:
 
 
 def rows(decoding: List[Decoding]) -> List[Dict[str, Any]]:
-    """A row for each batch size, attention and length."""
+    """Return the rows of a table: one for each batch size, attention and source length."""
     return [
         {"batch": one.batch, "attention": name, "source_length": length, "speed_over_softmax": speed}
         for one in decoding

@@ -1,6 +1,7 @@
-"""Which words wake a head: the share of queries, by word, that attend to anything at all; pure functions on arrays.
+"""Find the words that wake a head: how often the queries of a word have a weight that is not 0.
 
-A ReLA head is off where all weights of a query are 0 (section 5.2). Which words turn it on says what it is for.
+A ReLA head is off for a query if all weights of the query are 0 (section 5.2). The words that wake a head are a hint
+at its function.
 """
 
 from typing import Dict, List, NamedTuple, Sequence
@@ -10,14 +11,17 @@ from torch import Tensor
 
 
 def awake_words(awake: Tensor, words: Sequence[int]) -> Tensor:
-    """A word wakes a head if any of its pieces does.
+    """Return which words wake a head: a word does so if any of its pieces does.
 
     Args:
-        awake: (..., T), of pieces.
-        words: the word of each piece, as :func:`fairseq_rela.analysis.alignment.word_ids`.
+        awake: (..., T), True for the pieces that wake the head.
+        words: the word of each piece, as :func:`fairseq_rela.analysis.alignment.word_ids` returns it.
 
     Returns:
-        (..., words).
+        (..., words) booleans.
+
+    Raises:
+        ValueError: ``awake`` and ``words`` have different numbers of pieces.
     """
     if awake.size(-1) != len(words):
         raise ValueError(f"{awake.size(-1)} queries are not of {len(words)} pieces")
@@ -27,7 +31,7 @@ def awake_words(awake: Tensor, words: Sequence[int]) -> Tensor:
 
 
 class Woken(NamedTuple):
-    """A key, which is a word or a tag, at one head: how often it occurs, and the share that woke the head."""
+    """How often a key, a word or a tag, occurs, and the share of its occurrences (0 to 1) that woke one head."""
 
     key: str
     count: int  # type: ignore[assignment]  # hides tuple.count
@@ -35,7 +39,7 @@ class Woken(NamedTuple):
 
 
 class WakeCounts:
-    """Occurrences of keys, and how many of them woke each of ``heads`` heads; statistics first, ratios last."""
+    """Counts of the occurrences of each key, and of those that woke each of ``heads`` heads."""
 
     def __init__(self, heads: int) -> None:
         self._places: Dict[str, int] = {}
@@ -43,7 +47,15 @@ class WakeCounts:
         self._woken = torch.zeros(heads, 0, dtype=torch.long)  # (heads, keys)
 
     def add(self, keys: Sequence[str], awake: Tensor) -> None:
-        """Count some occurrences: ``awake`` (heads, occurrences) says which heads each one woke."""
+        """Count more occurrences.
+
+        Args:
+            keys: the key of each occurrence.
+            awake: (heads, occurrences), True where the occurrence woke the head.
+
+        Raises:
+            ValueError: ``awake`` has another shape.
+        """
         if awake.shape != (self._woken.size(0), len(keys)):
             raise ValueError(f"{tuple(awake.shape)} are not {self._woken.size(0)} heads by {len(keys)} words")
         index = torch.tensor([self._places.setdefault(key, len(self._places)) for key in keys], dtype=torch.long)
@@ -55,7 +67,7 @@ class WakeCounts:
         self._woken.index_add_(1, index, awake.long())
 
     def by_share(self, head: int, minimum: int = 1) -> List[Woken]:
-        """Keys of at least ``minimum`` occurrences, those that wake the head most often first, then the commonest."""
+        """Return the keys with at least ``minimum`` occurrences, sorted by share and then by count, highest first."""
         woken = [
             Woken(key, count, awake / count)
             for key, count, awake in zip(self._places, self._count.tolist(), self._woken[head].tolist())
