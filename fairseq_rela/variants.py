@@ -23,7 +23,7 @@ class Variant(NamedTuple):
         row: number of the row in Table 1.
         weights: function from scores to weights, see :mod:`fairseq_rela.functional`.
         norm: function from the model size d to the norm that is applied to the concatenated heads; None for no norm.
-        summary: short description, for help texts and lists.
+        summary: short description.
     """
 
     row: int
