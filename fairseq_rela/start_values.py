@@ -1,9 +1,9 @@
-r"""Start values of a Transformer's layers, as in the paper's released code (zero).
+r"""Start values of a Transformer's layers, as in the paper's released code.
 
-In that code (``func.py`` and ``modules/rela.py``) the weights of a linear layer start from :math:`U(-a, a)` with
-:math:`a = \sqrt{6 / (inputs + outputs)}`, and the bias starts from 0. Self-attention has one linear layer with 3d
-outputs for queries, keys and values; cross-attention has three with d outputs. For d = 512 and an FFN of 2,048 the
-values of :math:`a` are
+In that code (the repository zero, ``func.py`` and ``modules/rela.py``) the weights of a linear layer are drawn from
+:math:`U(-a, a)` with :math:`a = \sqrt{6 / (inputs + outputs)}`, and the bias is 0. Self-attention has one linear layer
+with 3d outputs for queries, keys and values; cross-attention has three with d outputs. For d = 512 and an FFN of
+2,048 the values of :math:`a` are
 
 ======================================= ============= =================
 layer                                   released code fairseq
