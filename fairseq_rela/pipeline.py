@@ -22,7 +22,7 @@ from .data.prepare import describe, load_record, prepare, refuse_changed, settin
 from .data.sources import fetch_all, fetch_recorded, why_not_of
 from .errors import InputError
 from .evaluation import score, translate
-from .naming import run_name, split_override
+from .naming import canonical, run_name, split_override
 from .progress import TrainingProgress
 from .variants import find_variant
 
@@ -324,6 +324,7 @@ def _refuse_foreign_run(save_dir: Path, wanted: Dict[str, Any]) -> None:
 
 
 def _refuse_different(save_dir: Path, what: str, record: Dict[str, Any], wanted: Dict[str, Any]) -> None:
+    record, wanted = _comparable(record), _comparable(wanted)
     different = [key for key in wanted if record.get(key) != wanted[key]]
     if different:
         names = different[0]
@@ -332,7 +333,20 @@ def _refuse_different(save_dir: Path, what: str, record: Dict[str, Any], wanted:
             names += ": " + ", ".join(
                 sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))[:3]
             )
-        raise InputError(f"{save_dir} {what} with other {names}; give another --save-dir or experiments folder")
+        raise InputError(
+            f"{save_dir} {what} with other {names}; remove it, or give another --save-dir (of `rela train`) or --root"
+        )
+
+
+def _comparable(record: Dict[str, Any]) -> Dict[str, Any]:
+    """Return a record of a training with one order of its overrides and one way to name its sites."""
+    configs = record.get("configs")
+    if isinstance(configs, dict):
+        record = {**record, "configs": {name: configs[name] for name in configs if not name.startswith("sites/")}}
+    overrides = record.get("overrides")
+    if isinstance(overrides, list) and all(isinstance(override, str) for override in overrides):
+        record = {**record, "overrides": canonical(overrides)}
+    return record
 
 
 # what `rela train` sets itself, and where to say it instead
@@ -580,9 +594,9 @@ def _gold_set(experiment: Experiment) -> Iterator[Optional[GoldSet]]:
 
 
 def describe_attention(summary: Dict[str, Any]) -> str:
-    """A line a site: what ran, its sparsity and its null rate."""
+    """Return a line a site: what ran, its sparsity and its null rate, both of pieces."""
     return "\n".join(
-        f"{site:8} {'/'.join(entry['variants']):18} exact zeros {entry['sparsity']:6.1%}   "
+        f"pieces {site:8} {'/'.join(entry['variants']):18} exact zeros {entry['sparsity']:6.1%}   "
         f"null queries {entry['null_rate']:6.1%}"
         for site, entry in summary["sites"].items()
     )

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+from conftest import SHARED
 from test_pairs import UNKNOWN, by_hand, write
 
 from fairseq_rela import cli, pipeline
@@ -69,6 +70,38 @@ def test_analyze_on_text_files_equals_the_chain_by_hand(checkpoint, data, texts,
         assert path.read_bytes() == (tmp_path / "b" / "alignments" / path.name).read_bytes()
     assert other["alignment"]["sentences"] == SENTENCES
     assert load_runs([tmp_path / "b"])[0].subset == "new.xa"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (SHARED / "data").is_dir(), reason="the gold alignment is not in this project")
+def test_the_gold_set_of_german_and_english_equals_the_chain_by_hand(tmp_path):
+    """508 pairs of another domain than the captions that the codes, dictionaries and model are made of."""
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for split, name, number in (("train", "train", 2000), ("valid", "val", 100), ("test", "test_2016_flickr", 100)):
+        for lang in ("en", "de"):
+            lines = list(read_lines(SHARED / "data" / "multi30k" / f"{name}.{lang}.gz"))[:number]
+            write(raw / f"{split}.{lang}", lines)
+    data, run = tmp_path / "data", tmp_path / "run"
+    splits = [word for split in ("train", "valid", "test") for word in (f"--{split}", raw / split)]
+    sizes = ["--merges", 500, "--vocabulary-threshold", 1]
+    assert rela("prepare", "-s", "en", "-t", "de", *splits, *sizes, "--output", data, "--workers", 1) == 0
+    quick = ["--override", "optimization.max_update=2"]
+    assert rela("train", "multi30k_en_de", "--data", data, "--save-dir", run, *quick) == 0
+    pairs = [line.split(" ||| ") for line in read_lines(SHARED / "data" / "word_alignment" / "test.de-en")]
+    source, target = (
+        write(tmp_path / f"gold.{lang}", [pair[side] for pair in pairs]) for lang, side in (("en", 1), ("de", 0))
+    )
+    options = ["--gold", SHARED / "data" / "word_alignment" / "deen.talp", "--gold-base", 1, "--gold-swapped"]
+    checkpoint = run / "checkpoint_last.pt"
+    hand = by_hand(data, (source, target), tmp_path / "hand", ("en", "de"))
+    assert rela("analyze", checkpoint, "--data", hand, "--output", tmp_path / "a", *options) == 0
+    pair = ["--source", source, "--target", target, "--tokenised"]
+    assert rela("analyze", checkpoint, "--data", data, "--output", tmp_path / "b", *pair, *options) == 0
+    one, other = (load(tmp_path / name / "analysis.json") for name in "ab")
+    assert other["text"]["target"]["unknown"] > 100  # news, not captions
+    assert one["alignment"]["sentences"] == 508 and one["alignment"] == other["alignment"]
+    assert one["sites"] == other["sites"] and one["words"] == other["words"]
 
 
 def word_links(weights, source, target, first):

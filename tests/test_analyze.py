@@ -17,7 +17,7 @@ from fairseq.models import build_model
 from fairseq_rela import pipeline
 from fairseq_rela.analysis import analyze as analysis
 from fairseq_rela.analysis.aer import count, read_links
-from fairseq_rela.analysis.capture import derangement, read_sentences, recorded_weights
+from fairseq_rela.analysis.capture import Sentence, derangement, read_sentences, recorded_weights
 from fairseq_rela.analysis.diversity import DiversityCount, count_diversity, normalised, tempered
 from fairseq_rela.data.lines import read_lines, sha256
 from fairseq_rela.errors import InputError
@@ -532,6 +532,22 @@ def test_an_analysis_of_an_earlier_version_is_made_again(data, tmp_path, monkeyp
         (tmp_path / "analysis.json").write_text(json.dumps(done))
         pipeline._analyze(experiment)
         assert len(made) == times
+
+
+def test_words_that_unknown_pieces_hide_are_not_counted_against_gold(data, tmp_path, capsys):
+    """Data of fairseq-preprocess have <unk>, which does not say whether its word goes on."""
+    dictionary = argparse.Namespace(unk_word="<unk>")
+    cfg = argparse.Namespace(source_lang="xa", target_lang="xb")
+    task = argparse.Namespace(cfg=cfg, source_dictionary=dictionary, target_dictionary=dictionary)
+    known = [Sentence(["a@@", "b", "</s>"], ["c", "</s>"])] * 3
+    hidden = [*known, Sentence(["a", "</s>"], ["<unk>", "c", "</s>"])]
+    analysis._refuse_hidden_words(known, task, tmp_path, "test", True)
+    with pytest.raises(InputError, match="1 sentences of test have unknown pieces.*--source and --target"):
+        analysis._refuse_hidden_words(hidden, task, tmp_path, "test", True)
+    analysis._refuse_hidden_words(hidden, task, tmp_path, "test", False)
+    assert "words are off" in capsys.readouterr().err
+    analysis._refuse_hidden_words(hidden, task, data, "test", True)  # which has bpe/
+    assert capsys.readouterr().err == ""
 
 
 def test_data_that_has_changed(data, tmp_path):

@@ -276,6 +276,8 @@ def test_a_sweep(data, tmp_path):
     [
         ("optimizer.adam_betas=[0.9,0.98]", None),  # B38: the form that works without quotes
         ("optimization.update_freq=[2]", None),
+        ("model.attention_sites=[decoder,cross]", None),
+        ("+model.decoder_layers_to_keep=[0]", None),
         ("model.attention=relu2", "--attention relu2: no such variant"),
         ("model.encoder_attention_heads=3", "--encoder-attention-heads 3 does not divide"),
         ("model.encoder_layer=3", "encoder_layer"),

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_rela.naming import run_name
-from fairseq_rela.pipeline import Experiment
+from fairseq_rela.errors import InputError
+from fairseq_rela.naming import changes_the_model, run_name
+from fairseq_rela.pipeline import Experiment, _refuse_different
 
 
 @pytest.mark.parametrize(
@@ -13,10 +14,19 @@ from fairseq_rela.pipeline import Experiment
     [
         ((), "rela_g"),
         (("run=gpu4",), "rela_g"),
+        (("run=slurm",), "rela_g"),
+        (("run=cpu_smoke",), "rela_g.run-cpu_smoke"),  # another model
+        (("sites=all",), "rela_g"),
+        (
+            ("common.seed=2", "model.dropout=0.2", "sites=decoder_cross"),
+            "rela_g.sites-decoder+cross.dropout-0.2.seed-2",
+        ),
+        (("sites=nowhere",), "rela_g.sites-nowhere"),
         (("common.seed=2",), "rela_g.seed-2"),
         (("sites=cross", "common.seed=2"), "rela_g.sites-cross.seed-2"),
-        (("model.attention_sites=decoder,cross",), "rela_g.sites-decoder+cross"),
+        (("model.attention_sites='cross,decoder'",), "rela_g.sites-decoder+cross"),
         (("model.attention_sites=[decoder,cross]",), "rela_g.sites-decoder+cross"),
+        (("model.attention_sites=[cross, encoder, decoder]",), "rela_g"),
         (("optimization.lr=[0.005]",), "rela_g.lr-0.005"),
         (("+model.rela_backend=plain",), "rela_g.rela_backend-plain"),
         (("checkpoint.finetune_from_model='/a b/c:d.pt'",), "rela_g.finetune_from_model-_a_b_c_d.pt"),
@@ -37,3 +47,26 @@ def test_runs_of_a_task_share_its_data():
     other = plain._replace(overrides=("sites=cross", "common.seed=2"))
     assert plain.data == other.data == Path("root/synthetic/data")
     assert plain.run == Path("root/synthetic/rela_g") and other.run == Path("root/synthetic/rela_g.sites-cross.seed-2")
+
+
+def test_equal_settings_in_another_order_or_spelling_are_the_same_run():
+    record = {
+        "overrides": ["common.seed=2", "sites=cross"],
+        "configs": {"sites/cross.yaml": "1", "recipe/paper.yaml": "2"},
+    }
+    wanted = {
+        "overrides": ["model.attention_sites=[cross]", "common.seed=2"],
+        "configs": {"sites/all.yaml": "3", "recipe/paper.yaml": "2"},
+    }
+    _refuse_different(Path("run"), "was trained", record, wanted)
+    with pytest.raises(InputError, match="run was trained with other overrides; remove it, or give another"):
+        _refuse_different(Path("run"), "was trained", record, {**wanted, "overrides": ["common.seed=2"]})
+    with pytest.raises(InputError, match="other configs: recipe/paper.yaml; "):
+        _refuse_different(Path("run"), "was trained", record, {**wanted, "configs": {"recipe/paper.yaml": "4"}})
+
+
+@pytest.mark.parametrize(
+    "override, changes", [("run=gpu4", False), ("run=slurm", False), ("run=cpu_smoke", True), ("size=big", True)]
+)
+def test_the_place_of_a_training_changes_no_model(override, changes):
+    assert changes_the_model(override) == changes

@@ -8,6 +8,7 @@ from conftest import SHARED
 from fairseq_rela import cli
 from fairseq_rela.data.lines import read_lines
 from fairseq_rela.data.outputs import in_order, refuse_not_text
+from fairseq_rela.data.pairs import binarised_pairs
 from fairseq_rela.data.prepare import Corpus, Settings, prepare
 from fairseq_rela.errors import InputError
 from fairseq_rela.evaluation import score, suspect_order
@@ -106,6 +107,20 @@ def test_what_is_not_text_is_refused_in_every_file_of_text(what, tmp_path):
     with pytest.raises(InputError, match=f"input.en, line 1: {what}"):
         prepare(Corpus(files), Settings("en", "de", merges=10, vocabulary_threshold=1), tmp_path / "data", workers=1)
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("what", sorted(NO_TEXT))
+def test_text_that_is_aligned_or_analysed_is_text(what, side, data, tmp_path):
+    """`rela align`, `rela analyze --source` and gold sets read their text here."""
+    lines = [sentences(20), sentences(20)]
+    lines[side] = NO_TEXT[what]
+    files = [write(tmp_path / f"{name}.txt", side) for name, side in zip(("source", "target"), lines)]
+    for tokenised in (False, True):
+        with pytest.raises(InputError, match=f"{files[side]}, line 1: {what}"), binarised_pairs(
+            *files, data, tokenised
+        ):
+            pass
 
 
 @pytest.mark.parametrize(

@@ -65,18 +65,19 @@ def texts(data, tmp_path_factory):
     return [write(folder / f"new.{lang}", side) for lang, side in zip(("xa", "xb"), sides)]
 
 
-def by_hand(data, texts, folder):
+def by_hand(data, texts, folder, languages=("xa", "xb")):
     """subword-nmt and fairseq-preprocess, with the codes, vocabularies and dictionaries of a data folder."""
     from subword_nmt.apply_bpe import BPE, read_vocabulary
 
     (folder / "bpe").mkdir(parents=True)
     threshold = json.loads((data / "prepare.json").read_text())["settings"]["vocabulary_threshold"]
-    for lang, path in zip(("xa", "xb"), texts):
+    for lang, path in zip(languages, texts):
         with open(data / "bpecodes", encoding="utf-8") as codes, open(data / f"vocab.{lang}", encoding="utf-8") as file:
             bpe = BPE(codes, vocab=read_vocabulary(file, threshold))
         write(folder / "bpe" / f"test.{lang}", [bpe.process_line(line) for line in read_lines(path)])
-    arguments = ["-s", "xa", "-t", "xb", "--testpref", folder / "bpe" / "test", "--destdir", folder]
-    dictionaries = ["--srcdict", data / "dict.xa.txt", "--tgtdict", data / "dict.xb.txt"]
+    source, target = languages
+    arguments = ["-s", source, "-t", target, "--testpref", folder / "bpe" / "test", "--destdir", folder]
+    dictionaries = ["--srcdict", data / f"dict.{source}.txt", "--tgtdict", data / f"dict.{target}.txt"]
     result = run_fairseq("preprocess", *arguments, *dictionaries)
     assert result.returncode == 0, result.stderr[-2000:]
     return folder

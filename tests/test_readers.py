@@ -5,7 +5,8 @@ import argparse
 import pytest
 import torch
 from conftest import make_dictionary, make_model, make_task
-from fairseq import utils
+from fairseq import options, utils
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from test_guided_alignment import attend_to_nothing, batch_of, last_layer_weights, reversed_pairs
 from test_tasks import GENERATION, sample, task_with
 
@@ -146,3 +147,19 @@ def test_other_hypotheses_are_left_to_fairseq():
     assert got[1] == "w0 d w1"
     with pytest.raises(IndexError):
         utils.post_process_prediction(tokens, "a b c", torch.empty(0), {}, words, None, {END})
+
+
+@pytest.mark.parametrize("name", ["softmax", "rela_g"])
+def test_the_hub_interface_gives_the_links_of_the_strongest_words(name):
+    """fairseq's `GeneratorHubInterface`, as `from_pretrained` makes it."""
+    from fairseq.hub_utils import GeneratorHubInterface
+
+    task, model = task_with(), make_model(name)
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_generation_parser(), ["data"]))
+    hub = GeneratorHubInterface(cfg, task, [model])
+    tokens = [torch.tensor([*pair[0], END]) for pair in [([5, 6, 7], []), ([8, 9], [])]]
+    for (found, *_), source in zip(
+        hub.generate(tokens, beam=2, print_alignment="hard", max_len_a=0, max_len_b=2), tokens
+    ):
+        (weights,) = last_layer_weights(model, batch_of([(source, found["tokens"], [])]))  # (T, S), of a parallel pass
+        assert found["alignment"] == strongest_links(weights[: len(found["tokens"]) - 1, :-1])

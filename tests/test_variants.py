@@ -1,6 +1,7 @@
 """The table of variants holds the rows of the paper's Table 1."""
 
 import pytest
+from omegaconf import OmegaConf
 
 from fairseq_rela.errors import InputError
 from fairseq_rela.norms import GatedLayerNorm, GatedRMSNorm, RMSNorm
@@ -33,7 +34,14 @@ def test_unknown_names_are_refused():
         find_variant("relu2")
 
 
-@pytest.mark.parametrize("text", ["encoder,decoder,cross", "cross,encoder,decoder", " decoder , cross,encoder,"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("encoder,decoder,cross", "cross,encoder,decoder", " decoder , cross,encoder,"),
+        ["cross", "encoder", "decoder"],
+        OmegaConf.create(["cross", "encoder", "decoder"]),  # as Hydra hands a list on
+    ],
+)
 def test_sites(text):
     assert parse_sites(text) == {"encoder", "decoder", "cross"}
 

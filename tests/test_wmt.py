@@ -224,7 +224,7 @@ def test_from_archives_to_a_score(task, configs, tmp_path):
     assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
     for stage in STAGES:
         assert f"== {task} {attention}: {stage}" in result.stdout
-    run = tmp_path / "experiments" / task / attention
+    run = tmp_path / "experiments" / task / f"{attention}.run-cpu_smoke"
     scores = json.loads((run / "score.json").read_text())
     references = wmt.test_reference(task)
     assert scores["sentences"] == len(references) == sum(1 for _ in read_lines(run / "test.txt"))
@@ -281,8 +281,9 @@ def test_killed_twenty_times_the_chain_ends_with_the_same_bytes(configs, tmp_pat
     assert records[0]["outputs"] == records[1]["outputs"]
     raw = [{p.name: sha256(p) for p in (folder / "raw").iterdir()} for folder in folders]
     assert raw[0] == raw[1]
+    run = f"{attention}.run-cpu_smoke"
     for name in ("test.txt", "score.json"):
-        assert (folders[0] / attention / name).read_bytes() == (folders[1] / attention / name).read_bytes()
+        assert (folders[0] / run / name).read_bytes() == (folders[1] / run / name).read_bytes()
     assert not [
         p for p in (tmp_path / "rough").rglob("*") if ".partial" in p.name or p.name.endswith((".part", ".lock"))
     ]

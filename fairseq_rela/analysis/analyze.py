@@ -1,6 +1,7 @@
 """Everything that the analysis measures of one model on one test set: two passes over it, and files of the results."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
@@ -101,6 +102,7 @@ def analyze(
     fingerprint = data_checksums(data, subset)
     model, task = load_model(checkpoint, data)
     sentences = read_sentences(task, data, subset)
+    _refuse_hidden_words(sentences, task, data, subset, gold is not None)
     lengths = [(_words(s.source), _words(s.target)) for s in sentences]
     given = lengths if words is None else [(source.total, target.total) for source, target in words]
     languages = [task.cfg.source_lang, task.cfg.target_lang]
@@ -232,6 +234,33 @@ def data_checksums(data: Path, subset: str) -> Dict[str, str]:
         refuse_changed(data, names)
         return {name: recorded[name] for name in names}
     return {path.name: sha256(path) for path in files}
+
+
+def _refuse_hidden_words(sentences: Sequence[Sentence], task: Any, data: Path, subset: str, has_gold: bool) -> None:
+    """Refuse to count words against a gold alignment where the data do not say where unknown words end.
+
+    An unknown piece is ``<unk>`` in binary data, with or without the mark ``@@`` of a word that goes on. Without the
+    pieces in ``bpe/SUBSET.LANG``, one such word can count as several, which shifts the numbers of the words after it.
+
+    Raises:
+        InputError: there is a gold alignment; else a warning is printed.
+    """
+    hidden = 0
+    for lang, side, dictionary in (
+        (task.cfg.source_lang, 0, task.source_dictionary),
+        (task.cfg.target_lang, 1, task.target_dictionary),
+    ):
+        if not (data / "bpe" / f"{subset}.{lang}").is_file():
+            hidden += sum(dictionary.unk_word in pair[side] for pair in sentences)
+    if not hidden:
+        return
+    what = (
+        f"{data}: {hidden} sentences of {subset} have unknown pieces, and without bpe/{subset}.LANG beside the binary "
+        "data their words cannot be told apart"
+    )
+    if has_gold:
+        raise InputError(f"{what}; put the BPE text there, or give the text by --source and --target")
+    print(f"warning: {what}; numbers at the level of words are off by them", file=sys.stderr)
 
 
 def _refuse_bad_numbers(examples: int, taus: Sequence[float]) -> None:

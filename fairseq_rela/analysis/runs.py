@@ -10,6 +10,7 @@ import numpy
 
 from ..data.lines import read_record
 from ..errors import InputError
+from ..naming import changes_the_model
 from ..variants import SITES
 from .paper import TASK_NAMES, Ablation, find_row
 
@@ -100,8 +101,8 @@ class Run(NamedTuple):
 
     @property
     def changed(self) -> List[str]:
-        """Those of them that change the recipe: not the seed, and not the sites, which rows of Table 1 differ in."""
-        return [text for text in self.overrides if _key(text) not in (_SEED, *_SITES)]
+        """Return those of them that change the recipe: not the seed, the place, or the sites, which make the rows."""
+        return [text for text in self.overrides if _key(text) not in (_SEED, *_SITES) and changes_the_model(text)]
 
     @property
     def seed(self) -> Optional[str]:

@@ -18,8 +18,8 @@ def interleave(
     """Time candidates in turn, so that other load on the machine affects all of them.
 
     Each candidate runs once before, to estimate its time. A round then runs each candidate once, and each round starts
-    with another candidate. If the smallest number of rounds would take more than twice the budget, the slowest candidates are left
-    out, but only those that take more than twice the time of the first candidate, the baseline.
+    with another candidate. If the smallest number of rounds would take more than twice the budget, the slowest
+    candidates are left out, but only those that take more than twice the time of the first candidate, the baseline.
 
     Args:
         candidates: functions to time, by name, the baseline first.

@@ -1,1 +1,1 @@
-"""From raw text to fairseq's binarised data, each step usable and tested alone."""
+"""Make fairseq's binarised data from raw text, in steps that can be used alone."""

@@ -1,4 +1,4 @@
-"""Members of downloaded archives, read without unpacking: nothing is written, and no damage passes unnoticed."""
+"""Read the members of downloaded archives without unpacking them to disk; every kind of damage raises an error."""
 
 import bz2
 import gzip
@@ -26,12 +26,12 @@ _MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ\x00"}
 _ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
 _OPEN: Dict[str, Callable[..., Any]] = {"gz": gzip.open, "bz2": bz2.open, "xz": lzma.open}
 _HTML = re.compile(rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*|<!--.*?-->\s*)*<(!doctype\s+html|html)\b", re.I | re.S)
-_TAR_RECORD = 10240  # a tar is written in records of this many bytes; some programs leave junk behind its end
-_LARGEST_HEADER = 1 << 20  # no honest name is longer; tarfile holds such a header in memory
+_TAR_RECORD = 10240  # bytes of a record, the unit in which a tar is written; some programs leave junk in the last one
+_LARGEST_HEADER = 1 << 20  # bytes; no real name is longer, and tarfile reads such a header into memory
 _NAME_TYPES = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, b"X")
 _NAMES_KEPT = 1000
-# what the standard library raises for archives that are damaged or made to hurt; OverflowError and ValueError
-# come from numbers in headers, RuntimeError and NotImplementedError from zip features it does not know
+# exceptions of the standard library for archives that are damaged or malicious; OverflowError and ValueError come from
+# numbers in headers, RuntimeError and NotImplementedError from zip features that it does not support
 _DAMAGE = (
     *(EOFError, OSError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, zipfile.LargeZipFile),
     *(struct.error, ValueError, OverflowError, IndexError, KeyError, RuntimeError),
@@ -39,7 +39,7 @@ _DAMAGE = (
 
 
 class _Entry(NamedTuple):
-    """A member: ``refused`` says why its content cannot be had, where it cannot."""
+    """A member of an archive; ``refused`` is the reason why its content cannot be read, or None."""
 
     name: str
     refused: Optional[str]
@@ -48,7 +48,7 @@ class _Entry(NamedTuple):
 
 
 def kind(path: PathLike) -> str:
-    """What a file is by its content: names lie (``training-giga-fren.tar`` is gzipped).
+    """Return the kind of a file from its content, because names can be wrong (``training-giga-fren.tar`` is gzipped).
 
     Returns:
         ``zip``, ``tar``, ``tar.gz``, ``tar.bz2``, ``tar.xz``, ``gz``, ``bz2``, ``xz`` or ``plain``.
@@ -67,17 +67,17 @@ def kind(path: PathLike) -> str:
 
 
 def looks_like_html(head: bytes) -> bool:
-    """Whether content that begins so is a web page, as servers send in place of a file that they lack."""
+    """Return whether content that begins with ``head`` is a web page, as servers send in place of a missing file."""
     return _HTML.match(head) is not None
 
 
 def verify(path: PathLike) -> None:
-    """Read an archive to its end: checksums of gzip and zip, structure of tar.
+    """Check an archive by reading it to its end: checksums of compressed data, structure of tar.
 
-    Plain text has no structure to test; it is refused where it is empty, a web page, or begins with zero bytes.
+    Text, plain or compressed, is also refused if it is a web page or begins with zero bytes.
 
     Raises:
-        InputError: damaged, truncated, encrypted, or something after the end.
+        InputError: if the file is empty, damaged, truncated or encrypted, or has data after its end.
     """
     path = Path(path)
     content = kind(path)
@@ -102,20 +102,22 @@ def verify(path: PathLike) -> None:
 
 
 def read_members(path: PathLike, wanted: Sequence[str]) -> Iterator[Tuple[str, BinaryIO]]:
-    """The wanted members of an archive, in its order, in one pass.
+    """Yield the name and a file object of each wanted member of an archive, in the archive's order and in one pass.
 
-    A member that ends in ``.gz`` is decompressed, and keeps its name. A file of kind ``gz`` or ``plain`` is its own
-    only member, whatever the one entry of ``wanted`` says, and has the file's name.
+    A member whose name ends in ``.gz`` is decompressed and keeps its name. A file of kind ``gz``, ``bz2``, ``xz`` or
+    ``plain`` has one member with the file's own name; ``wanted`` must then have one entry, which may be any name.
 
-    Whether everything wanted was there, once and whole, is only known at the end: use nothing of what was read
-    before the iteration has ended. Each file object is closed when the next is asked for.
+    Damage and missing members may be detected only at the end, so do not use the data before the iteration has ended.
+    Each file object is closed when the next one is requested.
 
     Args:
-        wanted: names, or shell patterns in which ``*`` and ``?`` do not match ``/``. A leading ``./`` does not count.
+        path: the archive.
+        wanted: names, or shell patterns in which ``*`` and ``?`` do not match ``/``. A leading ``./`` is ignored.
 
     Raises:
-        InputError: damage; a wanted member is missing, comes twice, is encrypted, is no regular file, or has a name
-            that leads out of the archive; a pattern that matches nothing. Reads of the file objects raise it too.
+        InputError: if the archive is damaged, a name or pattern of ``wanted`` matches nothing, or a wanted member
+            occurs twice, is encrypted, is not a regular file, or has a name that leads out of the archive. Reading
+            from a file object raises it as well.
     """
     path = Path(path)
     content = kind(path)
@@ -156,21 +158,21 @@ def _zip_entries(archive: zipfile.ZipFile) -> Iterator[_Entry]:
     for info in archive.infolist():
         if info.is_dir():
             continue
-        mode = stat.S_IFMT(info.external_attr >> 16)  # 0 where it was not made on Unix
+        mode = stat.S_IFMT(info.external_attr >> 16)  # 0 if the archive was not made on Unix
         refused = "is encrypted" if info.flag_bits & 1 else None
         if mode not in (0, stat.S_IFREG):
             refused = "is a link or device, not a file"
-        # B023: each entry is used up before the next
+        # B023: each entry is used before the next one is made
         yield _Entry(without_dot(info.filename), refused, info.file_size, lambda: archive.open(info))  # noqa: B023
 
 
 class _StrictInfo(tarfile.TarInfo):
-    """A header that must be sound: tarfile takes a damaged one, or none at all, for the end of the archive."""
+    """A header that must be valid: tarfile takes a damaged or missing header for the end of the archive."""
 
     @classmethod
     def frombuf(cls, buf: Any, encoding: str, errors: str) -> Any:
         if len(buf) == tarfile.BLOCKSIZE == buf.count(0):
-            return super().frombuf(buf, encoding, errors)  # raises what says that this is the end
+            return super().frombuf(buf, encoding, errors)  # raises the exception that marks the end
         try:
             info = super().frombuf(buf, encoding, errors)
         except tarfile.HeaderError as error:
@@ -181,9 +183,9 @@ class _StrictInfo(tarfile.TarInfo):
 
 
 def _tar_entries(stream: BinaryIO) -> Iterator[_Entry]:
-    """Entries of an unpacked stream, which is read to its very end.
+    """Yield the entries of an unpacked stream, and read the stream to its end.
 
-    tarfile could unpack by itself (``r|*``), but tests no checksum then and stops at the first gzip member.
+    tarfile can unpack by itself (``r|*``), but then it checks no checksum and stops after the first gzip member.
     """
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_StrictInfo, bufsize=_BLOCK) as archive:
         for info in archive:
@@ -224,7 +226,7 @@ def _verify_zip(path: Path) -> None:
 
 
 class _Reader(io.RawIOBase):
-    """A member whose damage is an InputError."""
+    """The content of a member; damage raises an InputError."""
 
     def __init__(self, where: str, source: BinaryIO):
         self._where, self._source = where, source
@@ -240,7 +242,7 @@ class _Reader(io.RawIOBase):
 
 
 def _named(where: str, source: BinaryIO) -> Any:
-    """A file object whose every way of reading goes through :class:`_Reader`."""
+    """Return a file object whose reads all go through :class:`_Reader`."""
     return io.BufferedReader(_Reader(where, source), _BLOCK)
 
 
@@ -261,9 +263,11 @@ def _only_member(path: Path, content: str, wanted: Sequence[str]) -> Iterator[Tu
 
 
 def _refuse(path: Path, entry: _Entry, given: Sequence[str]) -> None:
-    """
+    """Refuse a wanted entry that must not be used.
+
     Raises:
-        InputError: an entry that is wanted must not be used.
+        InputError: if the entry is no readable file, its name leads out of the archive or occurs twice, or it is an
+            empty ``.gz``.
     """
     refused = entry.refused
     if entry.name.startswith("/") or ".." in entry.name.split("/"):
@@ -277,7 +281,7 @@ def _refuse(path: Path, entry: _Entry, given: Sequence[str]) -> None:
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Whether a member's name is the one wanted, or of its shell pattern, both :func:`without_dot`."""
+    """Return whether a name equals or matches a shell pattern; both must come from :func:`without_dot`."""
     names, patterns = name.split("/"), pattern.split("/")
     return name == pattern or (len(names) == len(patterns) and all(map(fnmatchcase, names, patterns)))
 
@@ -287,14 +291,14 @@ def _examples(name: str, names: Sequence[str]) -> str:
 
 
 def without_dot(name: str) -> str:
-    """A member's name, or a pattern of it, as :func:`read_members` gives it: a leading ``./`` does not count."""
+    """Return a member's name, or a pattern, without a leading ``./``, as :func:`read_members` yields it."""
     while name.startswith("./"):
         name = name[2:].lstrip("/")
     return name
 
 
 def _shown(name: str) -> str:
-    """The name fit for one line of a message, whatever bytes it was made of."""
+    """Return a name that fits on one line of a message, whatever characters it holds."""
     return name if name.isprintable() else ascii(name)
 
 
@@ -302,7 +306,7 @@ def _shown(name: str) -> str:
 
 
 def _unpacked(file: BinaryIO, content: str) -> Any:
-    """The bytes of a file of that kind, decompressed, as a context that leaves the file itself open."""
+    """Return a context with the decompressed bytes of a file of kind ``content``; the file itself stays open."""
     opener = _OPEN.get(content.split(".")[-1])
     return opener(file, "rb") if opener else _as_it_is(file)
 
@@ -313,7 +317,7 @@ def _as_it_is(file: BinaryIO) -> Iterator[BinaryIO]:
 
 
 def _unpacked_head(path: PathLike, content: str) -> bytes:
-    """The first bytes, or none where they cannot be unpacked."""
+    """Return the first 1,024 bytes of a file after decompression; empty if it cannot be decompressed."""
     try:
         with open(path, "rb") as file, _unpacked(file, content) as stream:
             return stream.read(2 * tarfile.BLOCKSIZE)

@@ -1,6 +1,6 @@
-"""fairseq's binarised data, byte for byte that of ``fairseq-preprocess`` and eight times as fast, on all cores.
+"""Binarise text on all cores; the files equal those of ``fairseq-preprocess`` byte for byte.
 
-fairseq's own classes hold the dictionaries and write the indices; only the loop over the words is ours.
+fairseq's own classes hold the dictionaries and write the indices; only the loop over the words is replaced.
 """
 
 import hashlib
@@ -22,10 +22,10 @@ _BLOCK = 2000
 
 
 def count_sentences(prefix: Path) -> int:
-    """The number of sentences of a binarised file, from the header of its ``.idx``.
+    """Return the number of sentences of a binarised file, read from the header of ``PREFIX.idx``.
 
     Raises:
-        InputError: no such file, or not one of fairseq's memory-mapped indices.
+        InputError: if the file cannot be read, or is not one of fairseq's memory-mapped indices.
     """
     path = Path(f"{prefix}.idx")
     try:
@@ -39,20 +39,24 @@ def count_sentences(prefix: Path) -> int:
 
 
 def dictionary_checksum(pieces: Iterable[str]) -> str:
-    """Of the pieces of a dictionary in their order, without the special symbols and the counts."""
+    """Return the SHA-256 checksum, in hexadecimal, of a dictionary's pieces in their order.
+
+    Args:
+        pieces: the pieces, without the special symbols and without counts.
+    """
     return hashlib.sha256("\n".join(pieces).encode("utf-8")).hexdigest()
 
 
 def dictionary_file_checksum(path: PathLike) -> str:
-    """The same of a ``dict.LANG.txt``."""
+    """Return :func:`dictionary_checksum` of the pieces in a file ``dict.LANG.txt``."""
     return dictionary_checksum(line.rpartition(" ")[0] for line in read_lines(path))
 
 
-TASK_STATE = "translation_rela"  # under this key of its task_state a checkpoint holds the identity of its data
+TASK_STATE = "translation_rela"  # key of a checkpoint's task_state: the identity of the training data
 
 
 def identity(source_lang: str, target_lang: str, source_dictionary: str, target_dictionary: str) -> Dict[str, str]:
-    """What data must share with those that a model was trained on: languages, and checksums of the dictionaries."""
+    """Return what data must have in common with a model's training data: languages and dictionary checksums."""
     return {
         "source_lang": source_lang,
         "target_lang": target_lang,
@@ -62,13 +66,18 @@ def identity(source_lang: str, target_lang: str, source_dictionary: str, target_
 
 
 def refuse_other_data(trained: Any, given: Dict[str, str], checkpoint: Any, data: Any) -> None:
-    """A model would read other pieces as its own, where the dictionaries happen to be of equal size.
+    """Refuse data whose dictionaries or translation direction differ from those that a model was trained with.
+
+    A model would otherwise read the data without an error if the other dictionary has the same size.
 
     Args:
-        trained, given: as :func:`identity`; None where the checkpoint does not say.
+        trained: :func:`identity` of the training data, from the checkpoint; None if the checkpoint has none, and
+            then nothing is refused.
+        given: :func:`identity` of the data.
+        checkpoint, data: their names, for messages.
 
     Raises:
-        InputError: other dictionaries, or source and target the other way round.
+        InputError: if the dictionaries differ, or source and target are swapped.
     """
     if not isinstance(trained, dict) or not given.keys() <= trained.keys():
         return
@@ -82,7 +91,7 @@ def refuse_other_data(trained: Any, given: Dict[str, str], checkpoint: Any, data
 
 
 class Binarised(NamedTuple):
-    """Sentences, pieces without the ends of sentences, and how many of the pieces the dictionary does not know."""
+    """Number of sentences, of pieces (without end-of-sentence symbols), and of pieces that the dictionary lacks."""
 
     sentences: int
     pieces: int
@@ -98,20 +107,24 @@ def binarise(
     dictionaries: Optional[Path] = None,
     only_source: bool = False,
 ) -> Dict[str, Dict[str, Binarised]]:
-    """Binarise files ``prefix.LANG`` of pieces with single spaces into ``folder``, with ``dict.LANG.txt``.
+    """Write fairseq's binarised data and ``dict.LANG.txt`` to ``folder``.
 
     Args:
-        prefixes: split (``train``, ``valid``, ``test``) to the prefix of its two files.
-        dictionaries: a folder with ``dict.LANG.txt`` to use; made from the training files where left out.
-        only_source: there is no target side.
+        folder: where to write.
+        source_lang, target_lang: language codes.
+        prefixes: for each split (``train``, ``valid``, ``test``), the prefix of its files ``prefix.LANG``, which
+            hold pieces separated by single spaces.
+        workers: number of processes.
+        dictionaries: a folder with the files ``dict.LANG.txt`` to use; if None, they are made from the training files.
+        only_source: whether there is no target side.
 
     Returns:
-        split and language to counts.
+        the counts, by split and language.
 
     Raises:
-        InputError: no such file, or no such dictionary.
+        InputError: if a file cannot be read.
     """
-    load_plugin()  # fairseq, without its greetings
+    load_plugin()  # imports fairseq without its messages
     from fairseq.data import Dictionary
 
     languages = (source_lang,) if only_source else (source_lang, target_lang)
@@ -152,7 +165,7 @@ def _fairseq_command(
     arguments: List[object] = ["--source-lang", source_lang, "--target-lang", target_lang, "--destdir", folder]
     for split, prefix in prefixes.items():
         arguments += [f"--{split}pref", prefix]
-    # the vocabulary threshold is applied by BPE; every piece that is left goes into the dictionary
+    # BPE has applied the vocabulary threshold already, so the dictionary takes all pieces
     arguments += ["--thresholdsrc", 0, "--thresholdtgt", 0]
     if dictionaries is not None:
         for option, lang in zip(("--srcdict", "--tgtdict"), languages):
@@ -164,7 +177,7 @@ _encoder: Dict[str, Any] = {}
 
 
 class _Encoded(NamedTuple):
-    """Ids of a block of lines as fairseq's ``.bin`` has them, the lengths of the lines, and unknown pieces."""
+    """Ids of a block of lines in the format of fairseq's ``.bin``, lengths of the lines, number of unknown pieces."""
 
     ids: bytes
     lengths: bytes

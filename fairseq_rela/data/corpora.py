@@ -1,4 +1,4 @@
-"""Out of fetched archives, the raw text of a task: every format of the WMT corpora to pairs of lines, all counted."""
+"""Extract the raw text of a task from downloaded archives: read every format of the WMT corpora, and count pairs."""
 
 import re
 import shutil
@@ -22,15 +22,15 @@ RECORD = "extract.json"
 SPLITS = ("train", "valid", "test")
 _FORMATS = ("plain", "sgm", "tsv", "bars", "tmx")
 _ONE_FILE = ("tsv", "bars", "tmx")
-_BYTES_A_PAIR = 275  # of raw text, of both sides, where a corpus file does not say
-_MOST_DAMAGED = 0.01  # of a training corpus, before it is taken for the wrong file
+_BYTES_A_PAIR = 275  # of raw text, both sides together; the default of a corpus file
+_MOST_DAMAGED = 0.01  # largest share of damaged pairs in a training corpus; above it, the file is refused
 
 Pair = Tuple[str, str]
 Member = Tuple[str, Path]
 
 
 class Expected(NamedTuple):
-    """How many pairs there must be, give or take a share of them."""
+    """An expected number of pairs, and the share of it by which the actual number may differ (0.01 is 1 %)."""
 
     pairs: int
     tolerance: float = 0.0
@@ -49,10 +49,11 @@ class Part:
     Attributes:
         format: ``plain`` (two files of lines), ``sgm`` (two files of ``<seg>``), ``tsv``, ``bars`` ("a ||| b")
             or ``tmx`` (one file).
-        files: ``DOWNLOAD:MEMBER`` of source and target, or of the one file; the member may be a shell pattern, or
-            be left out where the download is the file. Several files of a pattern are paired by what its ``*`` are.
-        columns: languages of the columns of one file.
-        expected: how many pairs, where that is known.
+        files: ``DOWNLOAD:MEMBER`` of source and target, or of the one file. The member may be a shell pattern; leave
+            it out if the download itself is the file. If patterns match several files, a source file and a target
+            file form a pair if their ``*`` match the same text.
+        columns: the languages of the columns, for formats with one file.
+        expected: the number of pairs, if known.
     """
 
     format: str
@@ -67,15 +68,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Sources:
-    """What a task's raw text is made of.
+    """The sources of a task's raw text.
 
     Attributes:
         languages: source and target.
-        splits: split to its parts, which are joined in order.
-        subsets: name to the part that says which pairs of the test set belong to it.
-        reference_length: sacreBLEU's 13a tokens of the test reference, where known.
-        train_pairs: how many pairs all parts of the training split hold together, where that is known.
-        bytes_a_pair: of raw training text, of both sides; an estimate, for what is said beforehand.
+        splits: the parts of each split, which are joined in order.
+        subsets: for each subset of the test set, the part that holds the pairs of the subset.
+        reference_length: number of tokens of the test reference by sacreBLEU's tokeniser 13a, if known.
+        train_pairs: number of pairs in all parts of the training split together, if known.
+        bytes_a_pair: estimated bytes of raw training text per pair, both sides together; used by :func:`cost`.
     """
 
     languages: Tuple[str, str]
@@ -91,15 +92,20 @@ class Sources:
 
     @property
     def downloads(self) -> List[str]:
-        """Names of the downloads that are needed, each once."""
+        """The names of all downloads that the task needs, each once."""
         return list(dict.fromkeys(name for part in self.parts for name in part.downloads))
 
 
 def parse_sources(spec: Mapping[str, Any], languages: Tuple[str, str]) -> Sources:
-    """The entries ``train``, ``valid``, ``test``, ``subsets`` and those of their sizes of a corpus file.
+    """Parse a corpus file: the entries of its splits and subsets, and of their sizes.
+
+    Args:
+        spec: the entries ``train``, ``valid``, ``test``, and where given ``subsets``, ``reference_length``,
+            ``train_pairs`` and ``bytes_a_pair``.
+        languages: source and target.
 
     Raises:
-        InputError: unknown or missing entries.
+        InputError: if an entry is missing or has a wrong form.
     """
     splits = {}
     for split in SPLITS:
@@ -118,15 +124,19 @@ def parse_sources(spec: Mapping[str, Any], languages: Tuple[str, str]) -> Source
 
 
 def is_count(value: Any) -> bool:
-    """Whether it is a whole number of at least 1; YAML's true is none."""
+    """Return whether a value is a whole number of at least 1; YAML's ``true`` is not one."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def parse_expected(entry: Mapping[str, Any], where: str) -> Expected:
-    """``pairs`` and ``tolerance`` of an entry.
+    """Parse ``pairs`` and ``tolerance`` (0 by default) of an entry.
+
+    Args:
+        entry: the entry.
+        where: its name, for messages.
 
     Raises:
-        InputError: not a count and a share below 1.
+        InputError: if ``pairs`` is not a count, or ``tolerance`` is not at least 0 and below 1.
     """
     if not isinstance(entry, Mapping):
         raise InputError(f"{where}: {entry!r} is not pairs and tolerance")
@@ -165,20 +175,22 @@ def _parse_part(entry: Any, where: str, languages: Tuple[str, str]) -> Part:
 def extract(
     sources: Sources, archives: Mapping[str, Path], output: Path, identity: Mapping[str, Any]
 ) -> Dict[str, Any]:
-    """Write ``SPLIT.LANG`` and ``test.SUBSET.lines`` of a task into ``output``.
+    """Write ``SPLIT.LANG`` and ``test.SUBSET.lines`` of a task to the new folder ``output``.
 
-    Dev and test sets are left as they are and must be complete. Of a training corpus, pairs that are not UTF-8 or do
-    not have two sides are left out and counted; lines with nothing in them stay, for cleaning to count.
+    Dev and test sets must be complete and undamaged. In a training corpus, up to 1 % of the pairs may be damaged (not
+    UTF-8, or without two sides); they are left out and counted. Empty lines stay, and cleaning counts them.
 
     Args:
-        archives: name of a download to its file.
-        identity: what the text is made from, kept in the record.
+        sources: the corpora of the task.
+        archives: the file of each download, by name.
+        output: the folder to make.
+        identity: what the text is made from; stored in the record and compared by :func:`finished`.
 
     Returns:
-        the record, ``extract.json``: counts of each corpus, and checksums.
+        the record, which is also written to ``extract.json``: the counts of each corpus, and checksums.
 
     Raises:
-        InputError: a member that is missing or damaged, sides of unequal length, unexpected counts.
+        InputError: if a member is missing or damaged, sides have unequal lengths, or counts are not as expected.
     """
     with work_folder(output) as work:
         record: Dict[str, Any] = {**identity, "splits": {}, "subsets": {}}
@@ -195,7 +207,7 @@ def extract(
 
 
 def cost(sources: Sources, folder: Path) -> str:
-    """What extraction will write, as far as the numbers of pairs are known, and the space that there is."""
+    """Return a line with the number of training pairs, the size of their text, and the free disk space, in GB."""
     known = [part.expected.pairs for part in sources.splits["train"] if part.expected is not None]
     pairs = sources.train_pairs.pairs if sources.train_pairs is not None else sum(known)
     more = " and more" if sources.train_pairs is None and len(known) < len(sources.splits["train"]) else ""
@@ -204,10 +216,10 @@ def cost(sources: Sources, folder: Path) -> str:
 
 
 def finished(output: Path, identity: Mapping[str, Any]) -> Optional[Dict[str, Any]]:
-    """The record of a complete folder of the same make, None where there is none yet.
+    """Return the record of a complete folder that was made with the same ``identity``, or None if there is no folder.
 
     Raises:
-        InputError: it was made of something else, or a file of it has changed.
+        InputError: if the folder was made from something else, or one of its files is missing or has changed.
     """
     if not output.exists():
         return None
@@ -223,7 +235,7 @@ def finished(output: Path, identity: Mapping[str, Any]) -> Optional[Dict[str, An
 
 
 def describe(record: Mapping[str, Any]) -> str:
-    """The counts of a record, a line a corpus."""
+    """Return the counts of a record as text, one line for each corpus and subset."""
     lines = []
     for split, parts in record["splits"].items():
         for part in parts:
@@ -278,9 +290,10 @@ def _check_counts(split: str, part: Part, pairs: int, left_out: "Counter[str]") 
 
 
 def _check_train_pairs(parts: List[Dict[str, Any]], expected: Optional[Expected]) -> None:
-    """
+    """Check the number of training pairs in all corpora together, with the damaged pairs.
+
     Raises:
-        InputError: not as many as all together must be.
+        InputError: if it is not as expected.
     """
     pairs = sum(part["pairs"] + sum(part["left_out"].values()) for part in parts)
     if expected is not None and not expected.allows(pairs):
@@ -291,9 +304,13 @@ def _check_train_pairs(parts: List[Dict[str, Any]], expected: Optional[Expected]
 
 
 def _write_subset(name: str, part: Part, languages: Tuple[str, str], archives: Mapping[str, Path], work: Path) -> int:
-    """``test.NAME.lines``: the lines of the test set, from 0, that a subset consists of, in the subset's order.
+    """Write ``test.NAME.lines``, the numbers of a subset's lines in the test set, and return how many they are.
 
-    A pair is found by both sides, or else by a source that only one line has; then the test set's reference counts.
+    Lines are numbered from 0 and written in the order of the subset. A pair is found by both sides, or else by its
+    source if only one line of the test set has that source; the reference of the test set is used then.
+
+    Raises:
+        InputError: if a pair is not in the test set, a line occurs twice, or the count is not as expected.
     """
     pairs = list(read_parallel(*(work / f"test.{lang}" for lang in languages)))
     where: Dict[Pair, List[int]] = {}
@@ -322,9 +339,10 @@ def _write_subset(name: str, part: Part, languages: Tuple[str, str], archives: M
 
 
 def _check_reference(path: Path, expected: int) -> None:
-    """
+    """Check the length of the test reference in tokens of sacreBLEU's tokeniser 13a.
+
     Raises:
-        InputError: not the reference that others score against.
+        InputError: if the length differs: then this is not the reference of published scores.
     """
     from sacrebleu.metrics import BLEU
 
@@ -340,15 +358,18 @@ def _shown(part: Part) -> str:
 
 @contextmanager
 def _members(part: Part, archives: Mapping[str, Path], work: Path) -> Iterator[List[List[Member]]]:
-    """Names and files of a part's members for each of ``part.files``, unpacked while the context lasts."""
+    """Unpack the members of a part; yield their names and paths, one list for each of ``part.files``.
+
+    The unpacked files are removed at the end of the context.
+    """
     folder = work / "members"
     folder.mkdir()
     found: Dict[str, List[Member]] = {name: [] for name in part.files}
     for download in dict.fromkeys(part.downloads):
         wanted = {name: _member_name(name) for name in found if name.partition(":")[0] == download}
         for number, (member, file) in enumerate(read_members(archives[download], list(wanted.values()))):
-            # a download that is one file has the name of the file; of two patterns one at most matches, since names
-            # of files hold their languages
+            # a download that is a single file has one member, with the name of the file; a member should match only
+            # one of two patterns, because the names of the files contain their languages
             names = [name for name, pattern in wanted.items() if len(wanted) == 1 or matches(member, pattern)]
             if len(names) != 1:
                 raise InputError(f"{member} of {download} is of both {' and '.join(wanted.values())}")
@@ -364,12 +385,12 @@ def _members(part: Part, archives: Mapping[str, Path], work: Path) -> Iterator[L
 
 
 def _member_name(name: str) -> str:
-    """``MEMBER`` of ``DOWNLOAD:MEMBER``, a name or a pattern; empty where the download is the file."""
+    """Return ``MEMBER`` of ``DOWNLOAD:MEMBER``, a name or a pattern; it is empty if the download is the file."""
     return without_dot(name.partition(":")[2])
 
 
 def _stars(pattern: str, member: str) -> Tuple[str, ...]:
-    """What the ``*`` of a shell pattern stand for in a name that matches it; nothing where it is the name."""
+    """Return the texts that the ``*`` of a shell pattern match in a name; an empty tuple if there is no ``*``."""
     pieces = []
     for piece in re.split(r"(\*|\?|\[[^]]*\])", pattern):
         piece = re.sub(r"^\[!", "[^", piece)
@@ -384,7 +405,7 @@ def _stars(pattern: str, member: str) -> Tuple[str, ...]:
 
 
 def _read(part: Part, files: List[List[Member]], languages: Tuple[str, str]) -> Iterator[Any]:
-    """Pairs of lines of a part; in the place of one that is damaged, the name of what is wrong with it."""
+    """Yield the pairs of lines of a part; for a damaged pair, yield a string that names the damage."""
     if part.format in _ONE_FILE:
         columns = [part.columns.index(lang) for lang in languages]
         for _, path in files[0]:
@@ -398,7 +419,11 @@ def _read(part: Part, files: List[List[Member]], languages: Tuple[str, str]) -> 
 
 
 def _paired(part: Part, sources: List[Member], targets: List[Member]) -> Iterator[Tuple[Path, Path]]:
-    """The files of the two sides, those of patterns in the order of what their ``*`` are."""
+    """Yield pairs of source and target files whose ``*`` match the same text, sorted by that text.
+
+    Raises:
+        InputError: if a file has no other side.
+    """
     keyed = []
     for name, side in zip(part.files, (sources, targets)):
         pattern = _member_name(name)
@@ -411,9 +436,10 @@ def _paired(part: Part, sources: List[Member], targets: List[Member]) -> Iterato
 
 
 def _text(line: bytes) -> str:
-    """
+    """Decode a line of UTF-8.
+
     Raises:
-        UnicodeDecodeError: not UTF-8; or zero bytes, of which UTF-16 is full.
+        UnicodeDecodeError: if the line is not UTF-8, or has zero bytes, as text in UTF-16 does.
     """
     if b"\0" in line:
         raise UnicodeDecodeError("utf-8", line, 0, 1, "zero bytes")
@@ -443,7 +469,7 @@ def _read_columns(path: Path, separator: str, columns: List[int], languages: Tup
         except UnicodeDecodeError:
             yield "not UTF-8"
             continue
-        width = width or len(fields)  # further columns may follow, in every line as many
+        width = width or len(fields)  # more columns may follow, equally many in every line
         if width < 2 or len(fields) != width:
             yield "not two columns" if width == 2 else f"not {width} columns"
         else:
@@ -454,7 +480,10 @@ _HAN = regex.compile(r"\p{Han}")
 
 
 def _check_chinese(path: Path, separator: str, columns: List[int], languages: Tuple[str, str]) -> List[int]:
-    """The columns, the other way round where Chinese is in the other one: published descriptions disagree."""
+    """Return the columns, swapped if Chinese is in the other column, because published descriptions disagree.
+
+    The first 1,000 lines decide.
+    """
     han = [0, 0]
     for line in islice(read_byte_lines(path), 1000):
         for index, text in enumerate(line.decode("utf-8", "replace").split(separator)[:2]):
@@ -481,10 +510,13 @@ def _read_sgm_pair(source: Path, target: Path, part: Part) -> Iterator[Any]:
 
 
 def _read_sgm(path: Path, name: str) -> Iterator[Tuple[Tuple[str, str], str]]:
-    """Document and number, and text of each segment, as sacreBLEU takes it: entities stay, white space is collapsed.
+    """Yield ``((document, segment id), text)`` of each segment of an SGML file.
+
+    The text is that of sacreBLEU: entities stay, and runs of white space become one space.
 
     Raises:
-        InputError: not UTF-8, or a segment that does not have a line to itself, which sacreBLEU would not see.
+        InputError: if the file is not UTF-8, a segment has no id, or a segment does not have a line of its own, so
+            that sacreBLEU would miss it.
     """
     document = ""
     for number, content in enumerate(read_byte_lines(path), 1):
@@ -509,7 +541,13 @@ def _read_sgm(path: Path, name: str) -> Iterator[Tuple[Tuple[str, str], str]]:
 
 
 def _read_tmx(path: Path, languages: Tuple[str, str], name: str) -> Iterator[Any]:
-    """The units of a translation memory, in which language codes may be longer (``en-GB``) or in capitals."""
+    """Yield the pairs of a translation memory, or a string for a unit that lacks one of the languages.
+
+    Language codes in the file may have a region (``en-GB``) or capitals.
+
+    Raises:
+        InputError: if the file is damaged, or has an encoding that is not supported.
+    """
     xml = "{http://www.w3.org/XML/1998/namespace}lang"
     wanted = [_code(lang) for lang in languages]
     body = None
@@ -529,18 +567,18 @@ def _read_tmx(path: Path, languages: Tuple[str, str], name: str) -> Iterator[Any
                         texts.setdefault(key, text.replace("\n", " "))
             yield (texts[wanted[0]], texts[wanted[1]]) if set(wanted) <= set(texts) else "not both languages"
             if body is not None:
-                body.clear()  # or all that was read would stay in memory
+                body.clear()  # frees the memory of the units read so far
     except ElementTree.ParseError as error:
         raise InputError(f"{name}: damaged TMX file ({error}); fetch it again") from error
-    except (ValueError, LookupError) as error:  # expat knows few encodings
+    except (ValueError, LookupError) as error:  # expat supports few encodings
         raise InputError(f"{name}: the encoding of this TMX file is not read ({error}); convert it to UTF-8") from error
 
 
-_MARKUP = ("bpt", "ept", "it", "ph", "ut")  # in a <seg>: codes of the format that the text was taken from
+_MARKUP = ("bpt", "ept", "it", "ph", "ut")  # elements of a <seg> that hold codes of the original file, not text
 
 
 def _tag(element: ElementTree.Element) -> str:
-    """Without the name space."""
+    """Return the tag of an element without its XML namespace."""
     return element.tag.rpartition("}")[2]
 
 

@@ -1,4 +1,4 @@
-"""Folders that appear whole or not at all, each made by one process at a time."""
+"""Make output folders that are complete or absent, each by one process at a time."""
 
 import fcntl
 import os
@@ -13,10 +13,12 @@ from ..errors import InputError
 
 @contextmanager
 def work_folder(output: Path) -> Iterator[Path]:
-    """A folder beside ``output`` that takes its name when complete; what an interrupted run left is removed.
+    """Yield a temporary folder beside ``output``, and rename it to ``output`` if the context ends without an error.
+
+    The temporary folder of an interrupted run is removed first.
 
     Raises:
-        InputError: it cannot be made, or another process is making it.
+        InputError: if the folder cannot be made, or another process is making it.
     """
     if not output.name:
         raise InputError(f"--output {output}: give the name of a folder to make")
@@ -36,10 +38,15 @@ def work_folder(output: Path) -> Iterator[Path]:
 
 @contextmanager
 def only_process(output: Path, doing: str = "made") -> Iterator[None]:
-    """Hold a file or folder while it is being ``doing``, such as "made" or "trained".
+    """Lock a file or folder, so that only one process makes it at a time.
+
+    Args:
+        output: the file or folder, which need not exist.
+        doing: a participle for messages, such as "made" or "trained".
 
     Raises:
-        InputError: another process is at the same file or folder; the line says which, and what it does there.
+        InputError: if another process holds the lock (the message names the process and what it does), or the lock
+            cannot be made.
     """
     if not output.name:
         raise InputError(f"{output}: not a name that something can be {doing} under; give another")
@@ -54,11 +61,11 @@ def only_process(output: Path, doing: str = "made") -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise _busy(output, doing, file) from error
-        # between opening and locking, the process before us may have removed the file and another made a new one
+        # between opening and locking, the previous holder may have removed the file and another process made a new one
         if not lock.exists() or not os.path.samestat(os.fstat(file.fileno()), lock.stat()):
             raise _busy(output, doing, file)
         try:
-            with suppress(OSError):  # on a full disk the lock holds, and names nobody
+            with suppress(OSError):  # on a full disk the lock works, but names no process
                 os.ftruncate(file.fileno(), 0)
                 holder = f"{doing} by another process, {os.getpid()} on {platform.node()}"
                 os.write(file.fileno(), holder.encode())

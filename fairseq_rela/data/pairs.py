@@ -1,4 +1,4 @@
-"""Sentence pairs of any two text files as binary data for a model; every token keeps the number of its word."""
+"""Binarise the sentence pairs of any two text files for a model, and keep the word number of every token."""
 
 import io
 import re
@@ -12,6 +12,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
 from ..errors import InputError
 from .binarise import binarise
 from .lines import read_lines, read_parallel, sha256, write_whole
+from .outputs import refuse_not_text
 from .prepare import (
     MAX_POSITIONS,
     Settings,
@@ -26,18 +27,18 @@ from .prepare import (
 )
 from .text import repair_tokens
 
-SUBSET = "test"  # under which the folder holds the pairs
+SUBSET = "test"  # name of the subset that holds the pairs
 _ENTITY = re.compile(r"&(amp|apos|quot|lt|gt|#124|#91|#93);")
 _CHARACTERS = dict(zip(("amp", "apos", "quot", "lt", "gt", "#124", "#91", "#93"), "&'\"<>|[]"))
-_SHOWN = 5  # unknown words that a message names
+_SHOWN = 5  # largest number of unknown words that a message names
 
 
 class Words(NamedTuple):
-    """The words of one line, which are what white space separates in the file.
+    """The words of one line, separated by white space in the file.
 
     Attributes:
-        total: how many words the line has.
-        of_tokens: for each token made of the line, the number of its word, from 0, in order. A word can have several
+        total: number of words of the line.
+        of_tokens: for each token of the line, in order, the number of its word, from 0. A word can have several
             tokens, or none.
     """
 
@@ -46,13 +47,13 @@ class Words(NamedTuple):
 
 
 class Side(NamedTuple):
-    """One of the two files.
+    """The words of one of the two files.
 
     Attributes:
-        words: of every line.
-        total: words of the whole file.
-        unknown: words with a piece that the dictionary of the model lacks.
-        lost: words that have no tokens, such as control characters.
+        words: the words of every line.
+        total: number of words of the whole file.
+        unknown: number of words with a piece that the dictionary of the model lacks.
+        lost: number of words that have no tokens, such as control characters.
         examples: some of the unknown words.
     """
 
@@ -64,11 +65,12 @@ class Side(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """
+    """Binarised sentence pairs with the words that their tokens belong to.
+
     Attributes:
-        folder: has the shape of a data folder of ``rela prepare``, without the record; the pairs are its subset
-            :data:`SUBSET`.
-        words: of both sides of every pair.
+        folder: the binarised data and dictionaries, as in a data folder of ``rela prepare`` but without its record.
+            The pairs are the subset :data:`SUBSET`.
+        words: the words of both sides of every pair.
         record: files, checksums and counts, for JSON.
         languages: source and target.
     """
@@ -81,21 +83,25 @@ class Pairs(NamedTuple):
 
 @contextmanager
 def binarised_pairs(source: Path, target: Path, data: Path, tokenised: bool = False) -> Iterator[Pairs]:
-    """Make binary data of two text files in a temporary folder, by the steps and files of a data folder.
+    """Binarise two text files in a temporary folder, with the settings, BPE and dictionaries of a data folder.
+
+    The temporary folder is removed at the end of the context.
 
     Args:
-        source, target: text of the two languages of ``data``, plain or ``.gz``, a line a sentence. A line may be
+        source, target: text of the two languages of ``data``, plain or ``.gz``, one sentence per line. A line may be
             empty.
         data: a data folder of ``rela prepare``.
-        tokenised: the text is tokenised (and truecased, where the data are) as that of the data folder, so only BPE
-            is applied.
+        tokenised: whether the text is already tokenised (and truecased, if the data are) like that of the data
+            folder; only BPE is applied then.
 
     Raises:
-        InputError: files that are missing or of unequal length, sides that are swapped, no line at all, a line longer
-            than the models can take, or raw Chinese, whose words have no numbers.
+        InputError: if a file is missing, the files have unequal lengths or no lines, the sides are swapped, a line is
+            longer than the models can take, or the text is raw Chinese, which has no spaces between words.
     """
     settings = settings_of(load_record(data))
     refuse_changed(data, text_files(data))
+    for path in (source, target):
+        refuse_not_text(path)
     refuse_other_side(source, settings.source_lang, settings.target_lang)
     refuse_other_side(target, settings.target_lang, settings.source_lang)
     tokenised = tokenised or settings.tokeniser == "none"
@@ -125,7 +131,7 @@ def binarised_pairs(source: Path, target: Path, data: Path, tokenised: bool = Fa
 
 
 def describe_words(record: Dict[str, Any]) -> str:
-    """Say, in a line for each side, how many words the model does not know."""
+    """Return, in one line for each side, how many words have pieces that are unknown to the model."""
     lines = []
     for name in ("source", "target"):
         side = record[name]
@@ -140,10 +146,14 @@ def describe_words(record: Dict[str, Any]) -> str:
 
 
 def number_tokens(line: str, tokens: Sequence[str]) -> List[int]:
-    """Return, for each token, the number of the word of ``line`` that it was made of.
+    """Return, for each token, the number of the word of ``line`` that it was made from.
 
-    Tokenisation splits words, escapes characters and replaces some; a few rules join words, and a token of several
-    words belongs to the first one. Where characters were replaced, those around them tell the word.
+    Tokenisation splits words, escapes characters and replaces some of them. A few rules join words; a token made from
+    several words belongs to the first one. If characters were replaced, the characters around them decide.
+
+    Args:
+        line: a line of text, with words separated by white space.
+        tokens: its tokens, before truecasing and BPE.
     """
     words = line.split()
     if list(tokens) == words:
@@ -162,12 +172,12 @@ def number_tokens(line: str, tokens: Sequence[str]) -> List[int]:
 
 
 def _plain(token: str) -> str:
-    """Undo what the tokeniser of Moses writes for single characters."""
+    """Undo Moses' escapes of single characters and its mark ``@-@`` for a split hyphen."""
     return _ENTITY.sub(lambda match: _CHARACTERS[match.group(1)], token.replace("@-@", "-"))
 
 
 def _places(before: str, after: str) -> List[Tuple[int, bool]]:
-    """Return, for each character of ``after``, its place in ``before``, and whether it is the same character there."""
+    """Return, for each character of ``after``, its place in ``before`` and whether the same character is there."""
     if before == after:
         return [(place, True) for place in range(len(after))]
     places: List[Tuple[int, bool]] = []
@@ -181,9 +191,10 @@ def _places(before: str, after: str) -> List[Tuple[int, bool]]:
 
 
 def _refuse_unequal(source: Path, target: Path) -> None:
-    """
+    """Refuse two files that cannot be the two sides of a corpus.
+
     Raises:
-        InputError: unequal numbers of lines, text that is not UTF-8, no lines, or one file for both sides.
+        InputError: if the files have unequal numbers of lines or no lines, are not UTF-8, or are the same file.
     """
     if source.resolve() == target.resolve():
         raise InputError(f"{source} is given for both sides; give the source and its translation")
@@ -192,7 +203,7 @@ def _refuse_unequal(source: Path, target: Path) -> None:
 
 
 def _segment(path: Path, lang: str, data: Path, settings: Settings, tokenised: bool, output: Path) -> Side:
-    """Write the pieces of a file, and return what its words are."""
+    """Write the BPE pieces of a file to ``output``, and return the words of the file."""
     preprocess = make_preprocessor(settings, lang, "none" if tokenised else None)
     recase = str if tokenised else load_truecaser(data, lang, settings)
     segmenter = load_segmenter(data, lang, settings)

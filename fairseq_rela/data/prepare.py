@@ -1,4 +1,4 @@
-"""Raw parallel text to binarised data: normalise, tokenise, clean, truecase, BPE, binarise, on all cores."""
+"""Make binarised data from raw parallel text on all cores: normalise, tokenise, clean, truecase, BPE, binarise."""
 
 import gzip
 import io
@@ -44,34 +44,34 @@ from .text import TOKENISERS, Preprocessor, repair_tokens
 from .workers import Map, begin, blocks, worker_pool
 
 RECORD = "prepare.json"
-TRUECASE_MODEL = "truecase-model"  # and the language
-MAX_POSITIONS = 1024  # of the models; fairseq refuses longer test sentences
+TRUECASE_MODEL = "truecase-model"  # followed by .LANG
+MAX_POSITIONS = 1024  # of the models, with the end-of-sentence symbol; fairseq refuses longer test sentences
 _BLOCK = 2000
-_MANY = 0.05  # share of the training pairs: text that is in words on both sides loses less to the ratio rule
-_LONGEST_WORD = 1000  # of a training pair, in characters, as in Moses' clean-corpus-n
+_MANY = 0.05  # warn if the ratio rule removes this share of the training pairs; text in words loses less
+_LONGEST_WORD = 1000  # characters; the limit of Moses' clean-corpus-n for training pairs
 _RULES = ("empty", "long", "ratio", "duplicate", "long in pieces")
 _TOOLS = (*("sacremoses", "subword-nmt", "jieba", "regex", "ve-fairseq", "fairseq", "fairseq-fixed", "fairseq-rela"),)
-_DISK = 3.0  # bytes of a data folder to a byte of raw text, and a little more
-_SPEED, _SPEED_OF_JIEBA = 1e6, 0.5e6  # bytes of raw text a second and core
+_DISK = 3.0  # bytes of a data folder per byte of raw text, rounded up
+_SPEED, _SPEED_OF_JIEBA = 1e6, 0.5e6  # bytes of raw text per second and core
 
 
 @dataclass
 class Settings:
-    """What decides the data; two runs with equal settings and inputs give equal bytes.
+    """The settings that determine the data: two runs with equal settings and inputs give equal bytes.
 
     Attributes:
         source_lang, target_lang: ISO 639-1 codes.
-        tokeniser: ``moses`` (jieba for Chinese), or ``none`` for text that is tokenised already.
-        tokenised: splits that are tokenised and truecased already where the others are not.
-        truecase: learn the usual case of each word from the training text, and give it to the first of a sentence.
-        remove_diacritics: of a Romanian side.
-        normalise_width: make full-width Latin letters and digits those of ASCII; by default they stay.
-        max_tokens: training pairs with more tokens than this on a side are dropped.
-        max_ratio: and those of which one side has more than this many times the tokens of the other.
-        max_pieces: and those with more pieces than this on a side.
-        remove_duplicates: and those of which the tokens have been seen before.
-        merges: BPE merge operations, learnt on both languages together.
-        vocabulary_threshold: least frequency of a piece in its language that BPE may produce.
+        tokeniser: ``moses`` (jieba for Chinese), or ``none`` for text that is already tokenised.
+        tokenised: splits that are already tokenised and truecased while the others are not.
+        truecase: learn the usual case of each word from the training text, and give it to the first word of a sentence.
+        remove_diacritics: remove the diacritics of Romanian.
+        max_tokens: drop training pairs with more tokens than this on a side.
+        max_ratio: drop training pairs in which one side has more than this many times the tokens of the other.
+        max_pieces: drop training pairs with more BPE pieces than this on a side.
+        remove_duplicates: drop training pairs whose tokens are the same as those of an earlier pair.
+        merges: number of BPE merge operations, learnt on both languages together.
+        vocabulary_threshold: BPE splits a piece further if it is rarer than this in the training text of its language.
+        normalise_width: replace full-width Latin letters and digits by those of ASCII.
     """
 
     source_lang: str
@@ -118,18 +118,19 @@ class Settings:
         return self.source_lang, self.target_lang
 
     def record(self) -> Dict[str, Any]:
-        """Return the settings for a record; ``normalise_width``, which older records lack, only where it is set."""
+        """Return the settings for a record, with ``normalise_width`` only if it is set, as older records lack it."""
         return {name: value for name, value in asdict(self).items() if value or name != "normalise_width"}
 
 
 @dataclass
 class Corpus:
-    """The raw files: split (``train``, ``valid``, ``test``) to its source and target file, plain or ``.gz``.
+    """The raw files of a task.
 
     Attributes:
-        expected: split to the number of pairs it must have, where known.
-        kept: how many training pairs must be left after cleaning, where known.
-        subsets: name to a file of numbers of test lines, from 0, that are scored by themselves as well.
+        files: for each split (``train``, ``valid``, ``test``), its source and target file, plain or ``.gz``.
+        expected: for each split, the number of pairs that it must have, if known.
+        kept: the number of training pairs that must be left after cleaning, if known.
+        subsets: for each subset of the test set that gets its own score, a file of the numbers of its lines, from 0.
     """
 
     files: Dict[str, Tuple[Path, Path]]
@@ -141,21 +142,25 @@ class Corpus:
 def prepare(
     corpus: Corpus, settings: Settings, output: Path, workers: Optional[int] = None, moses: Optional[Path] = None
 ) -> Dict[str, Any]:
-    """Make the data folder ``output``, or reuse it where it was made from the same input.
+    """Make the data folder ``output``, or reuse it if it was made from the same files and settings.
 
-    It holds fairseq's binarised data and dictionaries; ``bpecodes`` and ``vocab.LANG``, and where asked for
-    ``truecase-model.LANG``; under ``raw/`` the untouched dev and test sets; under ``text/`` the tokens, under ``bpe/``
-    the pieces; and ``prepare.json``, the record of versions, settings, counts and checksums.
+    The folder holds fairseq's binarised data and dictionaries; ``bpecodes``, ``vocab.LANG`` and, with truecasing,
+    ``truecase-model.LANG``; the unchanged dev and test sets under ``raw/``, the tokens under ``text/`` and the pieces
+    under ``bpe/``; and ``prepare.json``, the record of versions, settings, counts and checksums.
 
     Args:
-        workers: processes, all cores where None.
+        corpus: the raw files.
+        settings: how to prepare them.
+        output: the data folder.
+        workers: number of processes; all cores if None.
         moses: a checkout of Moses, whose scripts then normalise and tokenise; they give the same tokens.
 
     Returns:
         the record.
 
     Raises:
-        InputError: bad files or settings, unequal or unexpected counts, or a folder made from something else.
+        InputError: if files or settings are wrong, counts are unequal or not as expected, or ``output`` was made from
+            something else.
     """
     workers = workers or os.cpu_count() or 1
     refuse_misread(output.resolve())
@@ -186,7 +191,7 @@ def prepare(
             if not settings.truecase:
                 words = _count_words(run, settings, work)
                 learned = begin(workers, _learn_bpe, words, settings)
-            # by one of the processes, so that this one has a core to learn BPE on
+            # in one of the workers, so that this process has a core to learn BPE on
             for counts, said in run(partial(_make_small_texts, corpus, settings), [work]):
                 print(said, end="", flush=True)
                 record["splits"].update(counts)
@@ -215,7 +220,11 @@ def prepare(
 
 
 def describe(record: Dict[str, Any]) -> str:
-    """The counts of a record, a line a split, and a warning where the test set is far from the training text."""
+    """Return the counts of a record as text, one line for each split, with warnings.
+
+    A line warns if the ratio rule removed many pairs, or the test set is split into far more pieces than the
+    training text.
+    """
     lines = []
     for split, counts in record["splits"].items():
         removed = ", ".join(f"{rule} {n:,}" for rule, n in counts["removed"].items() if n)
@@ -248,10 +257,10 @@ def _ratio_hint(removed: int, read: int) -> str:
 
 
 def load_record(data: PathLike) -> Dict[str, Any]:
-    """The record of a data folder.
+    """Return the record of a data folder.
 
     Raises:
-        InputError: the folder was not made by ``rela prepare``.
+        InputError: if the folder was not made by ``rela prepare``, or by a version with other records.
     """
     path = Path(data) / RECORD
     if not path.is_file():
@@ -268,9 +277,14 @@ def load_record(data: PathLike) -> Dict[str, Any]:
 
 
 def refuse_changed(data: Path, names: Iterable[str]) -> None:
-    """
+    """Compare files of a data folder with the checksums in its record.
+
+    Args:
+        data: the data folder.
+        names: the names of the files in it.
+
     Raises:
-        InputError: a file of the data folder is missing, or not what it was when it was prepared.
+        InputError: if a file is missing, or has changed since it was prepared.
     """
     outputs = load_record(data)["outputs"]
     for name in names:
@@ -279,9 +293,10 @@ def refuse_changed(data: Path, names: Iterable[str]) -> None:
 
 
 def require_language(option: str, lang: Any) -> None:
-    """
+    """Check that a value is a language code that can be a part of file names.
+
     Raises:
-        InputError: no code of a language, of which file names can be made.
+        InputError: if it is not a string of letters, digits and underscores; the message names ``option``.
     """
     if not isinstance(lang, str) or not lang.replace("_", "").isalnum():
         hint = "" if isinstance(lang, str) else ", in quotes, or YAML takes no for false"
@@ -289,9 +304,10 @@ def require_language(option: str, lang: Any) -> None:
 
 
 def refuse_other_side(path: Path, lang: str, other: str) -> None:
-    """
+    """Refuse a file for the language ``lang`` whose name ends in the code of the language ``other``.
+
     Raises:
-        InputError: the name of a file says that it is of the other language of a pair.
+        InputError: if the name ends in ``.OTHER`` or ``.OTHER.gz``.
     """
     name = path.name[:-3] if path.name.endswith(".gz") else path.name
     if name.endswith(f".{other}"):
@@ -313,7 +329,7 @@ def text_files(data: Path) -> List[str]:
 
 
 def segment_text(lines: Iterable[str], data: Path) -> Iterator[str]:
-    """Raw source lines to the pieces that the model of a data folder was trained on."""
+    """Yield the BPE pieces of raw source lines, made as for the training text of a data folder."""
     settings = settings_of(load_record(data))
     lang = settings.source_lang
     preprocess = make_preprocessor(settings, lang)
@@ -326,23 +342,30 @@ def segment_text(lines: Iterable[str], data: Path) -> Iterator[str]:
 def make_preprocessor(
     settings: Settings, lang: str, tokeniser: Optional[str] = None, moses: Optional[Path] = None
 ) -> Preprocessor:
-    """What normalises and tokenises one language, by the settings' own tokeniser unless another is given."""
+    """Return a preprocessor that normalises and tokenises one language.
+
+    Args:
+        settings: those of the data.
+        lang: the language.
+        tokeniser: replaces the tokeniser of the settings if given.
+        moses: a checkout of Moses, whose scripts are then used.
+    """
     diacritics = settings.remove_diacritics and lang == "ro"
     return Preprocessor(lang, tokeniser or settings.tokeniser, diacritics, moses, settings.normalise_width)
 
 
 def load_segmenter(data: Path, lang: str, settings: Settings) -> bpe.Segmenter:
-    """What splits words of one language of a data folder into the pieces its model knows."""
+    """Return the segmenter that splits words of one language into the pieces of a data folder."""
     return bpe.load_segmenter(data / "bpecodes", data / f"vocab.{lang}", settings.vocabulary_threshold)
 
 
 def load_truecaser(data: Path, lang: str, settings: Settings) -> Callable[[str], str]:
-    """What gives the words of one language of a data folder their usual case; nothing to do without truecasing."""
+    """Return a function that truecases a line of tokens, or leaves it unchanged if the data are not truecased."""
     return truecase.Truecaser.load(data / f"{TRUECASE_MODEL}.{lang}") if has_case(settings, lang) else str
 
 
 def has_case(settings: Settings, lang: str) -> bool:
-    """Whether a language of the data was truecased; Chinese has no case."""
+    """Return whether the data of a language are truecased; Chinese has no case."""
     return settings.truecase and lang != "zh"
 
 
@@ -352,12 +375,12 @@ _worker: Dict[str, Any] = {}
 
 
 class _Text(NamedTuple):
-    """What a block of pairs has become.
+    """A block of pairs after tokenisation and cleaning.
 
     Attributes:
         sides: the lines of both sides that were kept, each with its LF.
-        pairs: how many these are.
-        removed: how many pairs each rule has removed.
+        pairs: number of pairs that were kept.
+        removed: number of pairs that each rule removed.
     """
 
     sides: Tuple[bytes, bytes]
@@ -366,7 +389,7 @@ class _Text(NamedTuple):
 
 
 def _make_small_texts(corpus: Corpus, settings: Settings, work: Path) -> Tuple[Dict[str, Any], str]:
-    """:func:`_make_text` of the dev and the test set in this process alone, and what it says of them."""
+    """Call :func:`_make_text` for the dev and the test set in this process; return the counts and the output."""
     said = io.StringIO()
     with redirect_stdout(said):
         counts = {split: _make_text(map, corpus, settings, work, split) for split in SPLITS if split != "train"}
@@ -374,7 +397,14 @@ def _make_small_texts(corpus: Corpus, settings: Settings, work: Path) -> Tuple[D
 
 
 def _make_text(run: Map, corpus: Corpus, settings: Settings, work: Path, split: str) -> Dict[str, Any]:
-    """Tokens of both sides under ``text/``; raw copies of dev and test; how many pairs each rule removed."""
+    """Write the tokens of both sides to ``text/``, and copy the dev or test set to ``raw/``.
+
+    Returns:
+        the numbers of pairs that were read, kept, and removed by each rule.
+
+    Raises:
+        InputError: if a number is not as expected, or no pair is left.
+    """
     files = corpus.files[split]
     removed: "Counter[str]" = Counter(dict.fromkeys(_RULES, 0))
     seen: Optional[Set[int]] = set() if settings.remove_duplicates and split == "train" else None
@@ -440,7 +470,7 @@ def _encoded(lines: Sequence[str]) -> bytes:
 
 
 def _why_removed(source: str, target: str, settings: Settings) -> Optional[str]:
-    """The rule that a training pair breaks, as Moses' clean-corpus-n, or None."""
+    """Return the cleaning rule that a training pair breaks, as in Moses' clean-corpus-n, or None."""
     left, right = len(source.split()), len(target.split())
     if not left or not right:
         return "empty"
@@ -456,7 +486,7 @@ def _has_long_word(line: str) -> bool:
 
 
 def _unseen(text: _Text, seen: Set[int]) -> _Text:
-    """The pairs that were not seen before, which is remembered: 8 bytes of a checksum each."""
+    """Return the pairs that are not in ``seen``, and add them to it, each as a checksum of 8 bytes."""
     kept: Tuple[List[bytes], List[bytes]] = ([], [])
     for pair in zip(*(side.splitlines(keepends=True) for side in text.sides)):
         key = int.from_bytes(blake2b(b"".join(pair), digest_size=8).digest(), "big")
@@ -468,7 +498,7 @@ def _unseen(text: _Text, seen: Set[int]) -> _Text:
 
 
 def _copy_raw(source: Path, target: Path) -> None:
-    """The bytes of the file, unpacked."""
+    """Copy a file, decompressed if its name ends in ``.gz``."""
     target.parent.mkdir(parents=True, exist_ok=True)
     opener: Callable[..., Any] = gzip.open if str(source).endswith(".gz") else open
     with opener(source, "rb") as reader, open(target, "wb") as writer:
@@ -476,7 +506,7 @@ def _copy_raw(source: Path, target: Path) -> None:
 
 
 def _truecase(workers: int, settings: Settings, work: Path) -> None:
-    """``truecase-model.LANG`` from the training tokens, and the tokens under ``text/`` in their usual case."""
+    """Learn ``truecase-model.LANG`` from the training tokens, and truecase the tokens under ``text/``."""
     for lang in (lang for lang in settings.languages if has_case(settings, lang)):
         model = work / f"{TRUECASE_MODEL}.{lang}"
         counts: Any = Counter()
@@ -512,12 +542,12 @@ def _recase(lines: List[str]) -> List[str]:
 
 
 def _count_words(run: Map, settings: Settings, work: Path) -> List["Counter[str]"]:
-    """The words of each language, and how often each occurs."""
+    """Return the frequency of each word of the training text, one counter per language."""
     return list(run(bpe.count_words_of, [work / "text" / f"train.{lang}" for lang in settings.languages]))
 
 
 def _learn_bpe(words: Sequence["Counter[str]"], settings: Settings) -> Learned:
-    """The codes of both languages together."""
+    """Learn BPE codes on both languages together."""
     print(f"learning {settings.merges:,} BPE merges from {sum(map(len, words)):,} words", flush=True)
     start = time.monotonic()
     learned = learn(words[0] + words[1], settings.merges)
@@ -528,9 +558,9 @@ def _learn_bpe(words: Sequence["Counter[str]"], settings: Settings) -> Learned:
 def _make_segmenters(
     settings: Settings, work: Path, learned: Learned, counts: Sequence["Counter[str]"]
 ) -> List[bpe.Segmenter]:
-    """``bpecodes``, ``vocab.LANG``, and segmenters that know the frequent words of their language.
+    """Write ``bpecodes`` and ``vocab.LANG``, and return a segmenter for each language.
 
-    So each of these is split once, here, for all processes.
+    The segmenters hold the pieces of the frequent words, so that each of these is split only once for all processes.
     """
     with write_whole(work / "bpecodes") as file:
         file.writelines(line + "\n" for line in learned.codes)
@@ -551,13 +581,13 @@ def _initialise_bpe(segmenters: Sequence[bpe.Segmenter], settings: Settings) -> 
 
 
 class _Pieces(NamedTuple):
-    """What a block of pairs has become.
+    """A block of pairs after BPE.
 
     Attributes:
         sides: the pieces of both sides, each line with its LF.
-        pairs: how many there were.
-        dropped: numbers of the lines that are left out, as too long.
-        words, pieces: how many of both sides.
+        pairs: number of pairs before any were dropped.
+        dropped: numbers of the lines that were dropped because they have too many pieces, from 0 in the file.
+        words, pieces: number of words and of pieces on each side, of the pairs that were kept.
     """
 
     sides: Tuple[bytes, bytes]
@@ -568,10 +598,13 @@ class _Pieces(NamedTuple):
 
 
 def _apply_bpe(run: Map, settings: Settings, work: Path, split: str) -> Tuple[int, Dict[str, float]]:
-    """Pieces of both sides under ``bpe/``; training pairs too long in pieces go.
+    """Write the pieces of both sides to ``bpe/``, and drop training pairs with too many pieces, also from ``text/``.
 
     Returns:
-        how many went, and how many pieces there are to a word of each language.
+        the number of pairs that were dropped, and the pieces per word of each language.
+
+    Raises:
+        InputError: if a dev or test sentence has too many pieces, or no pair is left.
     """
     words, pieces, dropped, pairs = [0, 0], [0, 0], [], 0
     texts = [work / "text" / f"{split}.{lang}" for lang in settings.languages]
@@ -623,7 +656,7 @@ def _segment(split: str, pair: Tuple[LineBlock, LineBlock]) -> _Pieces:
 
 
 def _count(line: str) -> int:
-    """How many tokens a line has."""
+    """Return the number of tokens of a line."""
     return line.count(" ") + 1 if line else 0
 
 
@@ -634,7 +667,11 @@ def _drop_lines(text: Path, numbers: Sequence[int]) -> None:
 
 
 def _binarise(workers: int, settings: Settings, work: Path, splits: Dict[str, Dict[str, Any]]) -> None:
-    """fairseq's data, all of it; and what share of the pieces the dictionaries, of the training text, do not know."""
+    """Binarise all splits, and add to ``splits`` the share of the pieces that the dictionaries lack.
+
+    Raises:
+        InputError: if the number of sentences of a split is not the number of pairs that were kept.
+    """
     start = time.monotonic()
     counts = binarise(work, *settings.languages, {split: work / "bpe" / split for split in splits}, workers)
     for split, sides in counts.items():
@@ -649,7 +686,7 @@ def _binarise(workers: int, settings: Settings, work: Path, splits: Dict[str, Di
 
 @contextmanager
 def _progress(what: str, unit: str) -> Iterator[Callable[[int], None]]:
-    """Gives a function that takes how many more are done: a bar in a terminal, and at the end a line with the speed."""
+    """Yield a callback that advances the progress bar by n; print a line with the speed at the end."""
     start, done = time.monotonic(), 0
     with tqdm(desc=what, unit=f" {unit}", unit_scale=True, disable=None, leave=False) as bar:
 
@@ -684,7 +721,11 @@ def _say_what_it_takes(corpus: Corpus, settings: Settings, folder: Path, workers
 
 
 def _input_checksums(corpus: Corpus, languages: Tuple[str, str], workers: int) -> Dict[str, Dict[str, str]]:
-    """By split and name of the file; the language goes before it where both sides have one name."""
+    """Return the checksums of the raw files by split and file name, or ``LANG:NAME`` if both sides have one name.
+
+    Raises:
+        InputError: if there is no such file.
+    """
     for split, files in corpus.files.items():
         for path in files:
             if not path.is_file():
@@ -700,14 +741,15 @@ def _input_checksums(corpus: Corpus, languages: Tuple[str, str], workers: int) -
 
 
 def _checksums(paths: Sequence[Path], workers: int) -> Dict[Path, str]:
-    with ThreadPoolExecutor(workers) as threads:  # hashing needs no lock of the interpreter
+    with ThreadPoolExecutor(workers) as threads:  # hashlib releases the GIL
         return dict(zip(paths, threads.map(sha256, paths)))
 
 
 def _check_subset(path: Path, test: Path) -> None:
-    """
+    """Check a file of the numbers of test lines, from 0.
+
     Raises:
-        InputError: a line is no number of a line of the test set, or one that came before.
+        InputError: if a line is not the number of a line of the test set or repeats one, or the file is empty.
     """
     size = count_lines(test)
     seen: Set[int] = set()
@@ -720,7 +762,11 @@ def _check_subset(path: Path, test: Path) -> None:
 
 
 def _finished(output: Path, settings: Settings, inputs: Dict[str, Dict[str, str]]) -> Optional[Dict[str, Any]]:
-    """The record of a complete folder made from the same input, None where there is no folder yet."""
+    """Return the record of a complete folder made from the same files and settings, or None if there is no folder.
+
+    Raises:
+        InputError: if the folder was made from something else, or one of its files is missing or has changed.
+    """
     if not output.exists():
         return None
     if not (output / RECORD).is_file():

@@ -1,8 +1,8 @@
-"""Fetch the files that corpora are made from: resumed, from mirrors, verified, and the same ones every time.
+"""Download the files that corpora are made from: resume, try mirrors, verify, and notice files that have changed.
 
-Beside a file ``NAME`` its folder holds ``NAME.json``, the record: one entry for each place that the file was ever
-had from, with the checksum of its bytes then. A place must give those bytes for ever after; another place may give
-others (a zip for a tgz). The local file must be one of them.
+Beside each file ``NAME``, its folder holds a record ``NAME.json``. The record has one entry for each source that the
+file ever came from, with the checksum of its bytes at that time. A source must give the same bytes forever; another
+source may give other bytes (a zip instead of a tgz). The local file must match one of the entries.
 """
 
 import errno
@@ -29,25 +29,27 @@ from .archives import kind, looks_like_html, verify
 from .folders import only_process
 from .lines import read_json, remove_half_written, write_json
 
-# of a record: url, the list of parts, empty for a file got by hand; bytes; sha256; md5, where one was stated; content
+# an entry of a record: url (list of the parts; empty for a file that the user put there), bytes, sha256, md5 (if a
+# mirror states one), content (the kind of archive, or "plain")
 Entry = Dict[str, Any]
 _BLOCK = 1 << 16
-_MARGIN = 100 * 10**6  # bytes of the disk that are left alone
-_LONGEST_PAUSE = 60.0
+_MARGIN = 100 * 10**6  # bytes of the disk that must stay free
+_LONGEST_PAUSE = 60.0  # seconds
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 _ARCHIVE_NAME = re.compile(r"\.(tgz|tbz2?|txz|tar|zip|gz|bz2|xz)(\.\d+)?((\.joined)?\.part)?$", re.I)
 _OUR_ENDINGS = (".json", ".part")
-_HEADERS = {"Accept-Encoding": "identity", "User-Agent": "fairseq-rela"}  # lengths are those of the file
-_PASSING = (408, 425, 429)  # of the 4xx, those that another try may mend
+_HEADERS = {"Accept-Encoding": "identity", "User-Agent": "fairseq-rela"}  # Content-Length is the file's size
+_PASSING = (408, 425, 429)  # 4xx statuses after which another attempt may succeed
 
 
 @dataclass(frozen=True)
 class Mirror:
-    """One place to have a file from.
+    """A source of a file.
 
     Attributes:
-        parts: its URL, or several whose bytes are joined in order.
-        md5, sha256, bytes: of the joined file, where known.
+        parts: the URL of the file, or several URLs whose bytes are joined in order.
+        md5, sha256: expected checksum of the joined file in lower-case hexadecimal, or None.
+        bytes: expected size of the joined file, or None.
     """
 
     parts: Tuple[str, ...]
@@ -62,7 +64,7 @@ class Mirror:
 
 @dataclass(frozen=True)
 class Download:
-    """A file by its local name, and the mirrors in the order in which to try them."""
+    """A file to download: its local name, and its mirrors in the order in which to try them."""
 
     name: str
     mirrors: Tuple[Mirror, ...]
@@ -76,14 +78,17 @@ class Download:
 
 
 def parse_downloads(spec: Any) -> Dict[str, Download]:
-    """Downloads as configuration files name them.
+    """Parse the section ``downloads`` of a configuration file.
 
     Args:
         spec: ``{name: {urls: [entry, ...]}}``; an entry is a URL, a list of URLs (the parts of one file), or
             ``{url: URL or list, md5: ..., sha256: ..., bytes: ...}``.
 
+    Returns:
+        each download by its name.
+
     Raises:
-        InputError: anything else, with the entry.
+        InputError: if an entry has another form; the message names the entry.
     """
     if not isinstance(spec, Mapping):
         raise InputError("downloads: give a mapping of file names to their urls")
@@ -109,19 +114,24 @@ def fetch(
     timeout: float = 60,
     wait: Callable[[float], Any] = time.sleep,
 ) -> Path:
-    """A verified local file: the one in ``folder``, or in ``offline``, or else downloaded to ``folder``.
+    """Return the path of a verified local file, and download the file if it is not there yet.
 
-    What is cut off, by the network or by killing this process, is resumed at the next try or call.
+    A download that was interrupted, by the network or by killing this process, is resumed at the next attempt or
+    call.
 
     Args:
-        offline: look for the file here under its own name or that of a URL, and use no network.
-        tries: attempts at a mirror that bring no further byte before the next mirror has its turn.
-        timeout: seconds without a byte that make an attempt fail.
+        download: the file.
+        folder: where the file is looked for, and downloaded to.
+        offline: a folder with files that the user has fetched. A file that is not in ``folder`` is then looked for
+            here, under its own name or that of a URL, and nothing is downloaded.
+        tries: failed attempts in a row, at one mirror, after which the next mirror is tried. An attempt that brings
+            new bytes restarts the count.
+        timeout: seconds without a byte after which an attempt fails.
         wait: called with the seconds to pause before another attempt.
 
     Raises:
-        InputError: no mirror gives a sound file, the file or its source is not what it was, no space, or another
-            process is fetching it.
+        InputError: if no mirror gives a valid file, the file or its source has changed since it was recorded, the
+            disk is full, or another process is fetching the file.
     """
     return fetch_recorded(download, folder, offline, _Patience(tries, timeout, wait))[0]
 
@@ -129,16 +139,19 @@ def fetch(
 def sizes(
     downloads: Dict[str, Download], folder: Path, offline: Optional[Path] = None, timeout: float = 10
 ) -> Dict[str, Optional[int]]:
-    """Bytes that each file still needs in ``folder``: 0 where it is there, None where nobody says."""
+    """Return the bytes that each file still needs in ``folder``: 0 if the file is there, None if unknown."""
     with _session() as session:
         return {name: _still_needed(session, item, folder, offline, timeout) for name, item in downloads.items()}
 
 
 def fetch_all(downloads: Dict[str, Download], folder: Path, offline: Optional[Path] = None) -> Dict[str, Path]:
-    """Fetch each, after saying how much that is.
+    """Fetch all downloads, after printing how many bytes each of them needs.
+
+    Returns:
+        the path of each file, by the name of its download.
 
     Raises:
-        InputError: as :func:`fetch`, and beforehand where the disk is too small for all.
+        InputError: as :func:`fetch`; also, before the first download, if the disk has no space for all of them.
     """
     needed = sizes(downloads, folder, offline)
     for name, size in needed.items():
@@ -206,7 +219,7 @@ def _is_web(url: str) -> bool:
 
 
 class _Patience(NamedTuple):
-    """How long to bear with a server."""
+    """How long to try one mirror; the fields are arguments of :func:`fetch`."""
 
     tries: int = 5
     timeout: float = 60
@@ -217,7 +230,7 @@ _PATIENCE = _Patience()
 
 
 class _TryAgain(Exception):
-    """An attempt failed; the next may not."""
+    """Raised when an attempt failed and another one may succeed."""
 
     def __init__(self, reason: str, pause: float = 0.0):
         super().__init__(reason)
@@ -225,13 +238,13 @@ class _TryAgain(Exception):
 
 
 class _NextMirror(Exception):
-    """This mirror will not give the file."""
+    """Raised when a mirror cannot give the file."""
 
 
 def fetch_recorded(
     download: Download, folder: Path, offline: Optional[Path] = None, patience: _Patience = _PATIENCE
 ) -> Tuple[Path, Entry]:
-    """As :func:`fetch`, with what the record says of the file: its size, checksum and source."""
+    """Fetch a file as :func:`fetch` does; return its path and its entry in the record (size, checksum, source)."""
     path = folder / download.name
     with only_process(path, "fetched"):
         if path.exists():
@@ -253,7 +266,10 @@ def fetch_recorded(
 
 
 def _fetch_from(mirror: Mirror, path: Path, patience: _Patience) -> Entry:
-    """Download, check, record, rename. What fails its check is fetched once anew: the way here may have spoilt it."""
+    """Download, check, record and rename a file; return its entry in the record.
+
+    A file that fails its check is downloaded once more, because the transfer may have damaged it.
+    """
     part = _part(path)
     for last_chance in (False, True):
         length_was_known = _download(mirror, part, patience)
@@ -273,10 +289,10 @@ def _fetch_from(mirror: Mirror, path: Path, patience: _Patience) -> Entry:
 
 
 def _finish(path: Path, part: Path, entry: Entry) -> None:
-    """Record a new file, then give it its name: in this order, so that it is never there without being known.
+    """Record a new file, then rename it from ``part`` to ``path``, so that no file is there without a record.
 
     Raises:
-        InputError: its source gave something else before.
+        InputError: if the same source gave another file before, or the disk cannot be written.
     """
     try:
         _add_to_record(path, entry)
@@ -292,15 +308,15 @@ def _finish(path: Path, part: Path, entry: Entry) -> None:
 
 
 def _entry_of_present(path: Path, found: Path, mirrors: Sequence[Mirror]) -> Entry:
-    """The recorded entry of a file that is there; recorded now, after the checks, where there is no record yet.
+    """Return the recorded entry of a file that is there; check and record the file if it has no record yet.
 
     Args:
-        path: where the file has its place and its record.
-        found: where it is.
-        mirrors: those it may have come from.
+        path: where the file belongs; its record is beside it.
+        found: where the file is.
+        mirrors: the mirrors that the file may have come from.
 
     Raises:
-        InputError: it is damaged, none of the files recorded, or none of those mirrors.
+        InputError: if the file is damaged, matches no entry of the record, or matches none of the mirrors.
     """
     if not found.is_file():
         raise InputError(f"{found}: not a file; remove it")
@@ -325,14 +341,17 @@ def _entry_of_present(path: Path, found: Path, mirrors: Sequence[Mirror]) -> Ent
 
 
 def _check(path: Path, url: Sequence[str], mirrors: Sequence[Mirror]) -> Entry:
-    """The entry of a sound file, which must be as one of the mirrors states, or may come from one that states nothing.
+    """Check a file and return an entry for the record.
+
+    The file must have the checksums and the size that one of the mirrors states; a mirror that states none accepts
+    every file.
 
     Raises:
-        InputError: it is not.
+        InputError: if the file is damaged, is not the archive that its name promises, or matches none of the mirrors.
     """
     verify(path)
     content = kind(path)
-    # one archive in place of another is in order, but what is no archive at all could pass for any text
+    # another kind of archive is accepted, but a file that is no archive could be any text
     if content == "plain" and (_ARCHIVE_NAME.search(path.name) or all(map(_names_archive, mirrors))):
         raise InputError(f"{path}: not the archive that its name promises; fetch it again")
     facts = _facts(path, mirrors)
@@ -346,7 +365,7 @@ def _check(path: Path, url: Sequence[str], mirrors: Sequence[Mirror]) -> Entry:
 
 
 def why_not_of(entry: Entry, mirrors: Sequence[Mirror]) -> Optional[str]:
-    """Why a recorded file is none that these mirrors give, where they, or what they state, are others than then."""
+    """Return why a recorded download no longer matches the configured mirrors, or None."""
     its = [mirror for mirror in mirrors if list(mirror.parts) == entry["url"]] if entry["url"] else mirrors
     if not its:
         return f"it came from {' + '.join(entry['url'])}, which is none of its addresses now"
@@ -366,12 +385,12 @@ def _names_archive(mirror: Mirror) -> bool:
 def _difference(mirror: Mirror, facts: Dict[str, Any]) -> Optional[str]:
     for key in ("bytes", "md5", "sha256"):
         expected = getattr(mirror, key)
-        if expected is not None and facts.get(key, expected) != expected:  # an old record may not know
+        if expected is not None and facts.get(key, expected) != expected:  # an old record may have no md5
             return f"{key} is {facts[key]}, not {expected}"
     return None
 
 
-# --- files got by hand -------------------------------------------------------------------------------------------
+# --- files fetched by the user -----------------------------------------------------------------------------------
 
 
 def _use_offline(path: Path, download: Download, offline: Path) -> Tuple[Path, Entry]:
@@ -387,7 +406,7 @@ def _use_offline(path: Path, download: Download, offline: Path) -> Tuple[Path, E
             if found[0].name == download.name:
                 raise
             raise InputError(f"{error}; or save it as {download.name}, if that file is another of its name") from error
-    joined = path.with_name(path.name + ".joined.part")  # a download that was begun keeps its own
+    joined = path.with_name(path.name + ".joined.part")  # .part may hold an unfinished download
     try:
         _join(found, joined)
         entry = _entry_of_present(path, joined, mirrors)
@@ -399,7 +418,7 @@ def _use_offline(path: Path, download: Download, offline: Path) -> Tuple[Path, E
 
 
 def _find_offline(download: Download, offline: Path) -> Tuple[List[Path], List[Mirror]]:
-    """The file, or its parts, in a folder, and the mirrors with a file of that name; nothing where one is missing."""
+    """Return the file, or all its parts, in ``offline``, and the mirrors that it may come from; else empty lists."""
     for group, mirrors in _names_by_hand(download).items():
         if all((offline / name).is_file() for name in group):
             return [offline / name for name in group], mirrors
@@ -407,7 +426,7 @@ def _find_offline(download: Download, offline: Path) -> Tuple[List[Path], List[M
 
 
 def _names_by_hand(download: Download) -> Dict[Tuple[str, ...], List[Mirror]]:
-    """Names under which a file, or its parts, may have been saved, and the mirrors that each may stand for."""
+    """Return the names under which a user may have saved a file, or its parts, each with its possible mirrors."""
     groups: Dict[Tuple[str, ...], List[Mirror]] = {(download.name,): list(download.mirrors)}
     for mirror in download.mirrors:
         group = tuple(map(_basename, mirror.parts))
@@ -448,9 +467,10 @@ def _read_record(path: Path) -> List[Entry]:
 
 
 def _add_to_record(path: Path, entry: Entry) -> None:
-    """
+    """Add an entry to the record of a file, unless the record has an entry of the same source and checksum.
+
     Raises:
-        InputError: the same place gave another file before.
+        InputError: if the same source gave another file before.
     """
     record = _read_record(path)
     for old in record:
@@ -484,22 +504,21 @@ def _remove_part(path: Path) -> None:
 
 
 def _begun_first(download: Download, path: Path) -> List[Mirror]:
-    """The mirrors in order, but before them the one that a part of the file has come from already."""
+    """Return the mirrors in their order, but first the mirror that an unfinished download came from."""
     return sorted(download.mirrors, key=lambda mirror: not _begun(_part(path), mirror))
 
 
 def _begun(part: Path, mirror: Mirror) -> int:
-    """Bytes that are there from a mirror and need not come again."""
+    """Return how many bytes of an unfinished download came from this mirror and can be kept."""
     state = _load_state(part, mirror)
     return _size(part) if state["sizes"] or state["validator"] else 0
 
 
 def _load_state(part: Path, mirror: Mirror) -> Dict[str, Any]:
-    """What the sidecar says of ``part``, or that nothing has come from this mirror.
+    """Return the state of an unfinished download from its sidecar file, or a new state if nothing can be kept.
 
-    url: the mirror's parts; sizes: bytes of those that are complete; validator and total: ETag or Last-Modified, and
-    bytes where known, of the one under way; length_known: whether the server told, of each that is complete, how long
-    it is.
+    url: the URLs of the mirror; sizes: bytes of each complete URL; validator and total: ETag or Last-Modified, and
+    bytes if known, of the URL in progress; length_known: whether the server marked the end of every complete URL.
     """
     fresh = {"url": list(mirror.parts), "sizes": [], "validator": None, "total": None, "length_known": True}
     try:
@@ -512,9 +531,13 @@ def _load_state(part: Path, mirror: Mirror) -> Dict[str, Any]:
 
 
 def _download(mirror: Mirror, part: Path, patience: _Patience) -> bool:
-    """All bytes of a mirror to ``part``, one URL after the other; whether the length of each was known.
+    """Download all URLs of a mirror to ``part``, one after the other; return whether the end of each was certain.
 
-    Attempts that bring the file further are not counted: a long file over a line that often breaks comes in the end.
+    An attempt that brings new bytes restarts the count of failures, so that a long file over an unreliable connection
+    is complete in the end.
+
+    Raises:
+        _NextMirror: if the mirror failed too often, or cannot give the file.
     """
     failures, most = 0, _begun(part, mirror)
     with _session() as session:
@@ -534,25 +557,25 @@ def _download(mirror: Mirror, part: Path, patience: _Patience) -> bool:
 
 
 def _receive(session: requests.Session, mirror: Mirror, part: Path, state: Dict[str, Any], timeout: float) -> None:
-    """The rest of the URL under way, from where ``part`` ends.
+    """Download the rest of the URL in progress, from the end of ``part`` on.
 
     Raises:
-        _TryAgain, _NextMirror: it did not come to its end.
-        InputError: the disk is full.
+        _TryAgain, _NextMirror: if the rest was not received completely.
+        InputError: if the disk is full.
     """
     index, base = len(state["sizes"]), sum(state["sizes"])
     offset = _size(part) - base if state["validator"] else 0
     with _ask(session, mirror.parts[index], offset, state["validator"], timeout) as response:
         told = _content_range(response)[1]
         if response.status_code == 416 and offset and told == offset and state["total"] in (None, offset):
-            expected: Optional[int] = 0  # all of it has come already
+            expected: Optional[int] = 0  # everything was received before
         else:
             proves_itself = mirror.states_something or (offset > 0 and kind(part) != "plain")
             offset, expected = _where_it_goes_on(response, offset, state, part, proves_itself)
         if mirror.bytes and len(mirror.parts) == 1 and expected is not None and offset + expected != mirror.bytes:
             raise _NextMirror(f"has {offset + expected} bytes, not {mirror.bytes}")
         blocks = _blocks(response) if expected != 0 else iter(())
-        first = next(blocks, b"")  # looked at before what another mirror gave is cut off
+        first = next(blocks, b"")  # checked before _append removes the bytes of another mirror
         if offset == 0 and looks_like_html(first):
             raise _NextMirror("a web page instead of the file")
         _require_space(part.parent, (expected or 0) - (_size(part) - base - offset))
@@ -562,7 +585,7 @@ def _receive(session: requests.Session, mirror: Mirror, part: Path, state: Dict[
         received = _append(part, base + offset, chain([first], blocks), state, expected, what)
     if expected is not None and received != expected:
         raise _TryAgain(f"the connection was cut after {offset + received} of {offset + expected} bytes")
-    chunked = "chunked" in response.headers.get("Transfer-Encoding", "")  # whose end is marked
+    chunked = "chunked" in response.headers.get("Transfer-Encoding", "")  # marks the end of the body
     state["length_known"] = state["length_known"] and (expected is not None or chunked)
     state["sizes"].append(offset + received)
     state.update(validator=None, total=None)
@@ -572,13 +595,13 @@ def _receive(session: requests.Session, mirror: Mirror, part: Path, state: Dict[
 def _append(
     part: Path, start: int, blocks: Iterable[bytes], state: Dict[str, Any], expected: Optional[int], what: str
 ) -> int:
-    """Write to ``part`` from ``start`` on, where it ends from now on; how many bytes."""
+    """Cut ``part`` at byte ``start`` and append blocks; return how many bytes were appended."""
     received = 0
     bar = dict(desc=what, unit="B", unit_scale=True, disable=None, initial=start)
     with _disk_errors_named(part), open(part, "r+b" if part.exists() else "wb") as file:
         file.truncate(start)
         file.seek(start)
-        write_json(_sidecar(part), state)  # after the cut: what is there belongs to this validator
+        write_json(_sidecar(part), state)  # after the cut, because the validator describes the bytes that are left
         with tqdm(total=None if expected is None else start + expected, **bar) as progress:
             for block in blocks:
                 _write(file, block)
@@ -593,14 +616,19 @@ def _write(file: BinaryIO, block: bytes) -> None:
 
 
 def _ask(session: requests.Session, url: str, offset: int, validator: Optional[str], timeout: float) -> Any:
-    """A response worth looking at: 200, 206 or 416 to what was asked, and no web page."""
+    """Request a URL from byte ``offset`` on; return a response of status 200, or of 206 or 416 if ``offset`` > 0.
+
+    Raises:
+        _TryAgain: if the failure may be temporary.
+        _NextMirror: if it is not, or the response is a web page.
+    """
     headers = {"Range": f"bytes={offset}-", "If-Range": validator or ""} if offset else {}
     try:
         response = session.get(url, headers=headers, stream=True, timeout=timeout)
     except _NETWORK_ERRORS as error:
         failure = _NextMirror if isinstance(error, _LASTING_ERRORS) else _TryAgain
         raise failure(_reason(error)) from error
-    except ValueError as error:  # requests' own, of a redirect to what is no address
+    except ValueError as error:  # raised by requests for a redirect to an invalid address
         raise _NextMirror(f"redirects to no valid address ({_reason(error)})") from error
     status = response.status_code
     if status not in ((200, 206, 416) if offset else (200,)):
@@ -618,10 +646,13 @@ def _ask(session: requests.Session, url: str, offset: int, validator: Optional[s
 def _where_it_goes_on(
     response: Any, offset: int, state: Dict[str, Any], part: Path, proves_itself: bool
 ) -> Tuple[int, Optional[int]]:
-    """Where in the file the body of a response begins, and its length where known.
+    """Return the offset in the file at which the body of a response begins, and its length or None, in bytes.
 
     Args:
-        proves_itself: a file glued from two would be found out, by a checksum.
+        proves_itself: whether a later check, such as a checksum, would detect a file joined from two versions.
+
+    Raises:
+        _TryAgain: if the file has changed on the server, or the server cannot resume.
     """
     expected = _length(response)
     if response.status_code == 200:
@@ -632,7 +663,7 @@ def _where_it_goes_on(
     same = state["validator"] in told if told else proves_itself
     other_size = None not in (end, state["total"]) and end != state["total"]
     if response.status_code != 206 or start != offset or not same or other_size:
-        write_json(_sidecar(part), {**state, "validator": None})  # so the next attempt starts anew
+        write_json(_sidecar(part), {**state, "validator": None})  # so the next attempt starts this URL again
         raise _TryAgain("the file has changed on the server, or the server cannot resume")
     return offset, expected if total is None else total - offset
 
@@ -643,7 +674,7 @@ def _length(response: Any) -> Optional[int]:
 
 
 def _content_range(response: Any) -> Tuple[Optional[int], Optional[int]]:
-    """Start and total size, as far as they are told."""
+    """Return the start and the total size in bytes that a response states, each None if missing."""
     match = re.fullmatch(
         r"bytes (?:(\d{1,18})-\d{1,18}|\*)/(?:(\d{1,18})|\*)", response.headers.get("Content-Range", "")
     )
@@ -652,13 +683,13 @@ def _content_range(response: Any) -> Tuple[Optional[int], Optional[int]]:
 
 
 def _validator(response: Any) -> Optional[str]:
-    """What If-Range can name; it takes no weak ETag."""
+    """Return the ETag or Last-Modified for If-Range, which accepts no weak ETag."""
     etag = response.headers.get("ETag")
     return etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified")
 
 
 def _blocks(response: Any) -> Iterator[bytes]:
-    """The body as it is: statmt.org, as many servers, calls a tgz a file in Content-Encoding gzip."""
+    """Yield the body as it was sent: statmt.org, like many servers, labels a tgz as Content-Encoding gzip."""
     while True:
         try:
             block = response.raw.read(_BLOCK, decode_content=False)
@@ -689,7 +720,7 @@ def _reason(error: Exception) -> str:
 
 
 def _session() -> requests.Session:
-    logging.getLogger("urllib3").setLevel(logging.WARNING)  # importing fairseq turns on everybody's debug messages
+    logging.getLogger("urllib3").setLevel(logging.WARNING)  # importing fairseq turns on all debug messages
     session = requests.Session()
     session.headers.update(_HEADERS)
     return session

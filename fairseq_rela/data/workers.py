@@ -1,4 +1,4 @@
-"""Work on all cores, in order, in bounded memory; a process that dies is an error and not a silence."""
+"""Run work in several processes, with ordered results and bounded memory; a killed process raises an error."""
 
 import ctypes
 import os
@@ -16,15 +16,19 @@ from ..errors import InputError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Map = Callable[[Callable[..., Any], Iterable[Any]], Iterator[Any]]
-_AHEAD = 4  # blocks for each process that wait to be worked on or collected
+_AHEAD = 4  # blocks per process that are submitted and not yet collected
 
 
 @contextmanager
 def worker_pool(number: int, initialise: Optional[Callable[..., None]] = None, *arguments: Any) -> Iterator[Map]:
-    """A ``map`` over processes, each initialised where asked for; with one, the work is done in this process.
+    """Yield a function like ``map`` that works in several processes and returns the results in order.
+
+    Args:
+        number: number of processes. With 1, this process does the work itself.
+        initialise: called once with ``arguments`` in each process before the work, or None.
 
     Raises:
-        InputError: a process was killed, for want of memory most likely.
+        InputError: if a process was killed, most likely because memory ran out.
     """
     if number == 1:
         if initialise is not None:
@@ -54,7 +58,7 @@ def worker_pool(number: int, initialise: Optional[Callable[..., None]] = None, *
 
 
 def blocks(items: Iterable[Item], size: int) -> Iterator[List[Item]]:
-    """Lists of ``size`` items, the last one shorter."""
+    """Yield lists of ``size`` items; the last list may be shorter."""
     items = iter(items)
     while True:
         block = list(islice(items, size))
@@ -64,13 +68,15 @@ def blocks(items: Iterable[Item], size: int) -> Iterator[List[Item]]:
 
 
 def begin(number: int, function: Callable[..., Result], *arguments: Any) -> Callable[[], Result]:
-    """Begin a piece of work beside that of a pool of ``number`` processes, in a thread of this one.
+    """Start ``function(*arguments)`` in a thread of this process, beside the work of a pool of ``number`` processes.
 
-    The work may not use a pool itself: Linux has a process die with the thread that has started it.
+    The function must not use a pool itself, because Linux kills the processes of a pool when the thread that started
+    them ends (see :func:`die_with_parent`).
 
     Returns:
-        what waits for the result, and raises what the work has raised. With one process it does the work then. The
-        thread ends with this process: work whose result nobody waits for any more keeps nobody waiting.
+        a function that waits for the result and returns it, or raises the exception of the work. If ``number`` is 1,
+        there is no thread, and this function does the work when it is called. The thread is a daemon, so unfinished
+        work does not keep this process alive.
     """
     if number == 1:
         return lambda: function(*arguments)
@@ -79,7 +85,7 @@ def begin(number: int, function: Callable[..., Result], *arguments: Any) -> Call
     def work() -> None:
         try:
             future.set_result(function(*arguments))
-        except BaseException as error:  # of whatever kind, it is for the one who waits
+        except BaseException as error:  # the caller of future.result gets every kind of exception
             future.set_exception(error)
 
     Thread(target=work, daemon=True).start()
@@ -87,7 +93,10 @@ def begin(number: int, function: Callable[..., Result], *arguments: Any) -> Call
 
 
 def die_with_parent(parent: int) -> None:
-    """Have Linux kill this process when its parent dies, even by kill -9: or it would go on, or wait for ever."""
+    """Make Linux kill this process when its parent, whose process id is ``parent``, dies, even by ``kill -9``.
+
+    Otherwise the process would go on running, or wait forever. On other systems this function does nothing.
+    """
     try:
         ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     except (OSError, AttributeError):
@@ -98,11 +107,11 @@ def die_with_parent(parent: int) -> None:
 
 def _initialise(parent: int, initialise: Optional[Callable[..., None]], arguments: Any) -> None:
     die_with_parent(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers to Ctrl-C
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     if initialise is not None:
         try:
             initialise(*arguments)
-        except InputError as error:  # or the pool would only know that a process has ended
+        except InputError as error:  # _work raises it; the pool would only report a dead process
             _refused.append(error)
 
 

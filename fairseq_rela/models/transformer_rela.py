@@ -151,8 +151,9 @@ def _type_and_default(name: str, field: dataclasses.Field) -> tuple:
     if name in ("decoder_input_dim", "decoder_output_dim"):
         metadata["help"] = f"{name.replace('_', ' ')} (default: decoder_embed_dim)"
         return Optional[int], dataclasses.field(default=None, metadata=metadata)
-    if name.endswith("_layers_to_keep"):  # fairseq declares a list but uses a string such as "0,2,4"
-        return Optional[str], dataclasses.field(default=None, metadata=metadata)
+    # fairseq declares a list but uses a string such as "0,2,4"; complete_config makes that string of a list
+    if name.endswith("_layers_to_keep"):
+        return Any, dataclasses.field(default=None, metadata=metadata)
     if field.default is not dataclasses.MISSING:
         return field.type, dataclasses.field(default=field.default, metadata=metadata)
     return field.type, dataclasses.field(default_factory=field.default_factory, metadata=metadata)
@@ -205,8 +206,9 @@ def complete_config(cfg: Any, name: str) -> None:
     for side in ("encoder", "decoder"):
         kept = getattr(cfg, f"{side}_layers_to_keep")
         if kept not in (None, ""):
-            setattr(cfg, f"{side}_layers_to_keep", str(kept))
-            setattr(cfg, f"{side}_layers", len(parse_layers(side, str(kept))))
+            text = str(kept) if isinstance(kept, (str, int)) else ",".join(map(str, kept))
+            setattr(cfg, f"{side}_layers_to_keep", text)
+            setattr(cfg, f"{side}_layers", len(parse_layers(side, text)))
 
 
 def record_built(model: "TransformerRelaModel", cfg: Any) -> None:
