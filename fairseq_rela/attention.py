@@ -25,8 +25,8 @@ IncrementalState = Dict[str, Dict[str, Optional[Tensor]]]
 class VariantAttention(MultiheadAttention):
     r"""Compute multi-head attention with weight function :math:`f` and a norm before the output projection.
 
-    .. math::
-        S = Q K^T / \sqrt{d_h} + mask, \quad A = f(S), \quad z = concat_h(dropout(A)\, V), \quad y = LN(z) W_o + b_o
+    .. math:: S = Q K^T / \sqrt{d_h} + mask, \quad A = f(S), \quad z = concat_h(dropout(A) V), \quad
+        y = LN(z) W_o + b_o
 
     S, A and :math:`A V` are computed for each head. The mask is 0 at allowed keys and minus infinity at forbidden
     ones. :math:`f` and :math:`LN` are those of the variant; without a norm, :math:`LN(z) = z`.
@@ -166,7 +166,7 @@ class VariantAttention(MultiheadAttention):
         return output, weights if need_head_weights else weights.mean(dim=0)
 
     def _output(self, context: Tensor, query: Tensor) -> Tensor:
-        """Apply norm and output projection to the context, ``(T, B, d)``, and return the precision of the query."""
+        """Apply norm and output projection to the context, ``(T, B, d)``; the result has the precision of the query."""
         if self.attn_norm is not None:
             context = self.attn_norm(context)
         return self.out_proj(_cast(context, query.dtype))

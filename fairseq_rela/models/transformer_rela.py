@@ -1,11 +1,8 @@
 """The Transformer (Vaswani et al. 2017) with a choice of attention at each site, as fairseq model and architectures.
 
 The sites are the self-attention of the encoder, the self-attention of the decoder, and the cross-attention from the
-decoder to the encoder. All else is fairseq's Transformer. From the command line::
-
-    fairseq-train DATA --user-dir fairseq_rela --arch transformer_rela --attention rela_g --attention-sites cross
-
-This module holds the config, the layers, the encoder, the decoder, the model and its architectures.
+decoder to the encoder. All else is fairseq's Transformer. ``--arch`` takes a key of :data:`ARCHITECTURES`, and
+``--attention`` and ``--attention-sites`` take the names of :mod:`fairseq_rela.variants`.
 """
 
 import argparse
@@ -390,7 +387,7 @@ class TransformerRelaDecoder(TransformerDecoderBase):
         alignment_layer: Optional[int] = None,
         alignment_heads: Optional[int] = None,
     ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
-        """See :meth:`fairseq.models.transformer.TransformerDecoderBase.extract_features`."""
+        """Compute the features as :meth:`fairseq.models.transformer.TransformerDecoderBase.extract_features` does."""
         if self.training and not self.gives_weights and alignment_layer is None:
             alignment_layer = -1  # no layer has this number, so no layer computes weights
         return self.extract_features_scriptable(
