@@ -1,4 +1,4 @@
-r"""RMSNorm and gated RMSNorm for CPUs with explicit gradients, in half of autograd's time and with less memory.
+r"""RMSNorm and gated RMSNorm with explicit gradients, which take half of autograd's time on a CPU and less memory.
 
 Let :math:`n = z / RMS(z)`, :math:`\sigma = \sigma(w \odot z)` and :math:`y = \sigma \odot g \odot n`. A bar denotes a
 gradient of the loss. From :math:`\bar y` follow
