@@ -1,8 +1,11 @@
 """Rectified linear attention (Zhang, Titov, Sennrich 2021) as a fairseq plugin.
 
-``--user-dir fairseq_rela`` on any fairseq command, or ``import fairseq_rela`` in Python, makes the model
-``transformer_rela``, the task ``translation_rela``, the tokenizer ``rela_moses`` and the BPE ``rela_bpe`` known
-to fairseq, and puts guided alignment for every variant in the place of fairseq's. Nothing else happens on import.
+``--user-dir fairseq_rela`` on any fairseq command, or ``import fairseq_rela`` in Python, registers with fairseq the
+model ``transformer_rela``, the task ``translation_rela``, the tokenizer ``rela_moses`` and the BPE ``rela_bpe``.
+
+The import also changes fairseq: the criterion ``label_smoothed_cross_entropy_with_alignment`` is replaced by one that
+supports every attention variant, ``--replace-unk`` is made to work with the links of ``translation_rela``, and
+checkpoints are loaded as data, without running code that they contain.
 """
 
 import sys
@@ -12,10 +15,10 @@ __version__ = "0.1.0"
 
 
 def register() -> None:
-    """Check the fairseq found and make the plugin's classes known to it.
+    """Check the installed fairseq and register the plugin's classes with it.
 
     Raises:
-        ImportError: fairseq is missing or broken, or one of our names is taken by another plugin.
+        ImportError: fairseq is missing or broken, or another plugin has taken the name of the model or the task.
     """
     from . import compat
 
@@ -29,7 +32,7 @@ def register() -> None:
     from .models import transformer_rela
     from .tasks import translation_rela
 
-    # newer versions of fairseq keep the older class of a name, and our own would be that one, without a word
+    # newer versions of fairseq keep the class that was registered first under a name, without an error
     for kind, name, cls, module in (
         ("model", transformer_rela.MODEL_NAME, MODEL_REGISTRY[transformer_rela.MODEL_NAME], transformer_rela),
         ("task", "translation_rela", TASK_REGISTRY["translation_rela"], translation_rela),
@@ -42,11 +45,11 @@ def register() -> None:
 
 
 def _is_command() -> bool:
-    """Whether this is ``rela``, or ``python -m fairseq_rela.cli`` (from Python 3.10 on, which tells)."""
+    """Return whether this process is ``rela`` or ``python -m fairseq_rela.cli`` (the latter from Python 3.10 on)."""
     name = sys.argv[0] if getattr(sys, "argv", None) else ""
     return Path(name).stem == "rela" or (name == "-m" and "fairseq_rela.cli" in getattr(sys, "orig_argv", ()))
 
 
-# The command starts in a blink and calls register() where it needs fairseq, whose import takes seconds.
+# importing fairseq takes seconds, so the command calls register() only where it needs fairseq
 if not _is_command():
     register()

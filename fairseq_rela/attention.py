@@ -1,4 +1,7 @@
-"""Multi-head attention with any weight function and norm, as a subclass of fairseq's own module."""
+"""Multi-head attention with a choice of weight function and norm, as a subclass of fairseq's ``MultiheadAttention``.
+
+Letters in shapes: B sentences, T queries, S keys, H heads, d the model size, d_h = d / H the size of a head.
+"""
 
 import logging
 from contextlib import nullcontext
@@ -20,34 +23,40 @@ IncrementalState = Dict[str, Dict[str, Optional[Tensor]]]
 
 
 class VariantAttention(MultiheadAttention):
-    r"""Attention whose weights are any function of the scores, normed before the output projection.
+    r"""Compute multi-head attention with weight function :math:`f` and a norm before the output projection.
 
-    .. math:: S = Q K^T / \sqrt{d_h}, \quad A = f(S), \quad z = concat_h(dropout(A) V), \quad y = LN(z) W_o + b_o
+    .. math:: S = Q K^T / \sqrt{d_h} + mask, \quad A = f(S), \quad z = concat_h(dropout(A) V), \quad
+        y = LN(z) W_o + b_o
 
-    Projections, caches, beam order and masks are fairseq's: ``before_softmax`` of its explicit path hands out
-    masked scores and values, and this class goes on from there. Scores, weights, context and norm are float32
-    (or float64) whatever the precision of the model. Under autocast so are the projections, but for those of a
-    kernel that takes half precision.
+    S, A and :math:`A V` are computed for each head. The mask is 0 at allowed keys and minus infinity at forbidden
+    ones. :math:`f` and :math:`LN` are those of the variant; without a norm, :math:`LN(z) = z`.
 
-    Parameters are named as in fairseq (``q_proj``, ``k_proj``, ``v_proj``, ``out_proj``), so that a softmax
-    checkpoint can start a model; those of the norm are ``attn_norm.weight`` (gain) and ``attn_norm.gate``.
+    There are three ways to compute this. The plain path calls fairseq's forward with ``before_softmax=True``, which
+    returns masked scores and values and handles projections, caches, beam order and masks, and continues from there.
+    Variants with ReLU also have a fused kernel for whole sequences when the weights are not requested (see
+    :mod:`fairseq_rela.kernels.backends`), and a short path for a decoding step that reads fairseq's cache.
 
-    Where the weights are ReLU's, passes over whole sequences from which nobody wants the weights go by a fused
-    kernel (:mod:`fairseq_rela.kernels.backends`), and steps of decoding straight from fairseq's cache; all else goes
-    as above, the plain way.
+    On the plain path scores, weights, context and norm are in float32 or float64, whatever the precision of the
+    model; under autocast the projections are as well. A kernel that takes half precision gets its projections in
+    half precision and returns the context in float32.
+
+    Parameters are named as in fairseq (``q_proj``, ``k_proj``, ``v_proj``, ``out_proj``), so that a model can start
+    from a softmax checkpoint. The norm has ``attn_norm.weight`` (gain) and, if it is gated, ``attn_norm.gate``.
 
     Args:
         variant_name: a key of :data:`fairseq_rela.variants.VARIANTS`.
         embed_dim: d, the model size.
-        num_heads: H; d is a multiple of it.
-        backend: a key of :data:`fairseq_rela.kernels.backends.CHOICES`.
-        kwargs: as for :class:`fairseq.modules.MultiheadAttention`.
+        num_heads: H, a divisor of d.
+        backend: ``auto``, ``fused`` or ``plain``, see :data:`fairseq_rela.kernels.backends.CHOICES`.
+        kwargs: other arguments of :class:`fairseq.modules.MultiheadAttention`.
 
     Attributes:
-        last_backend: what computed the last pass: ``plain``, ``step``, or the name of a kernel; None before the first.
+        last_backend: how the last call was computed: ``plain``, ``step`` or the name of a kernel; None before the
+            first call.
 
     Raises:
-        InputError: no such backend, or ``fused`` for an attention that no kernel computes.
+        InputError: the variant or the backend is unknown, or the backend is ``fused`` and no kernel computes this
+            attention.
     """
 
     def __init__(self, variant_name: str, embed_dim: int, num_heads: int, *, backend: str = "auto", **kwargs) -> None:
@@ -58,15 +67,15 @@ class VariantAttention(MultiheadAttention):
         self.backend = backend
         self.last_backend: Optional[str] = None
         self._keep_half = False
-        # a key that is added to all sentences has no place in the kernels
+        # the kernels do not support keys that fairseq adds to all sentences
         added = self.bias_k is not None or self.add_zero_attn
         if backend == "fused" and added:
             raise InputError("--rela-backend fused: no kernel for add_bias_kv and add_zero_attn; give auto")
         self._may_be_fused = backend != "plain" and variant.weights is functional.relu and not added
-        # the scores are this module's own, so ReLU may take their place
+        # nothing else reads the scores, so ReLU can overwrite them
         self.weight_function = functional.relu_ if variant.weights is functional.relu else variant.weights
         self.attn_norm = variant.norm(embed_dim) if variant.norm is not None else None
-        # keeps fairseq off torch's fused softmax attention, which knows no other weight function
+        # without this, fairseq may call torch's fused softmax attention
         self.skip_embed_dim_check = True
         self._has_hooks = False
 
@@ -86,18 +95,26 @@ class VariantAttention(MultiheadAttention):
         before_softmax: bool = False,
         need_head_weights: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor]]:
-        """See :meth:`fairseq.modules.MultiheadAttention.forward`; time comes first.
+        """Compute the attention output, with the interface of :meth:`fairseq.modules.MultiheadAttention.forward`.
 
         Args:
-            query: (T, B, d).
-            key, value: (S, B, d), or None where ``static_kv`` and the cache holds them.
-            key_padding_mask: (B, S), True at padding.
-            attn_mask: (T, S), added to the scores; boolean, or 0 where allowed and very negative where not.
-            need_weights: return the weights as well, before dropout, averaged over the heads: (B, T, S).
-            need_head_weights: return them for each head: (H, B, T, S).
+            query: ``(T, B, d)``.
+            key, value: ``(S, B, d)``. They are ignored in self-attention, and ``value`` also in encoder-decoder
+                attention. They are None if ``static_kv`` is set and the cache holds the projected keys and values.
+            key_padding_mask: ``(B, S)``, True at padding.
+            incremental_state: cache of projected keys and values in decoding.
+            need_weights: also return the weights before dropout, averaged over the heads, ``(B, T, S)``.
+            static_kv: the cached keys and values do not change between decoding steps.
+            attn_mask: ``(T, S)``, either boolean, True at forbidden keys, or added to the scores: 0 at allowed keys
+                and -1e4 or less at forbidden ones.
+            before_softmax: return the masked scores ``(B*H, T, S)`` and the values ``(B*H, S, d_h)`` instead.
+            need_head_weights: return the weights of each head, ``(H, B, T, S)``, instead of their average.
 
         Returns:
-            the output (T, B, d), and the weights in at least float32 or None.
+            the output, ``(T, B, d)``, and the weights in float32 or float64, or None if they are not requested.
+
+        Raises:
+            InputError: the backend is ``fused`` and no kernel takes these inputs.
         """
         wants_weights = need_weights or need_head_weights
         may_be_short = not (before_softmax or need_head_weights)
@@ -149,7 +166,7 @@ class VariantAttention(MultiheadAttention):
         return output, weights if need_head_weights else weights.mean(dim=0)
 
     def _output(self, context: Tensor, query: Tensor) -> Tensor:
-        """Norm and output projection; in the precision of the query."""
+        """Apply norm and output projection to the context, ``(T, B, d)``; the result has the precision of the query."""
         if self.attn_norm is not None:
             context = self.attn_norm(context)
         return self.out_proj(_cast(context, query.dtype))
@@ -162,21 +179,21 @@ class VariantAttention(MultiheadAttention):
         key_padding_mask: Optional[Tensor],
         attn_mask: Optional[Tensor],
     ) -> Optional[backends.Kernel]:
-        """The kernel for a pass over whole sequences, or None for the plain way.
+        """Return the kernel for a pass over whole sequences, or None for the plain path.
 
         Raises:
-            InputError: there is none, and the backend is to be fused.
+            InputError: the backend is ``fused`` and no kernel takes these inputs.
         """
         if not self._may_be_fused or torch.jit.is_scripting() or torch.jit.is_tracing() or self.onnx_trace:
             return None
         if self.encoder_decoder_attention and self.beam_size > 1:
-            return None  # fairseq takes the source of every beam_size-th row
+            return None  # here fairseq uses every beam_size-th row of the source, which no kernel does
         if not self.self_attention and (key is None or value is None):
-            return None  # fairseq says what is wrong
+            return None  # fairseq's forward raises the error
         source = query if self.self_attention else key
         shapes = (key_padding_mask, (source.size(1), source.size(0))), (attn_mask, (query.size(0), source.size(0)))
         if any(mask is not None and tuple(mask.shape) != shape for mask, shape in shapes):
-            return None  # and here; a padding mask without dimensions is fairseq's None
+            return None  # the same; also, fairseq takes a padding mask without dimensions for None
         kernel, reason = backends.find(query, self.head_dim, attn_mask)
         if kernel is None and self.backend == "fused":
             raise InputError(f"--rela-backend fused: {reason}; give auto")
@@ -191,9 +208,9 @@ class VariantAttention(MultiheadAttention):
         key_padding_mask: Optional[Tensor],
         attn_mask: Optional[Tensor],
     ) -> Tensor:
-        """The output (T, B, d); queries, keys and values are what they are in fairseq's forward.
+        """Return the output, ``(T, B, d)``, computed by ``kernel``.
 
-        Under autocast the projections are what it makes of them, in half precision, and nothing else is.
+        Keys and values are chosen as in fairseq's forward. Under autocast only the projections run in half precision.
         """
         if self.self_attention:
             key = value = query
@@ -231,9 +248,12 @@ class VariantAttention(MultiheadAttention):
         key_padding_mask: Optional[Tensor],
         need_weights: bool,
     ) -> Optional[Tuple[Tensor, Optional[Tensor]]]:
-        """A step of decoding from fairseq's cache, which it leaves as fairseq does; or None, for the plain way.
+        """Compute one decoding step from fairseq's cache, and update the cache as fairseq does.
 
-        That is for the first step, which fills the cache, and any with dropout or masks of its own.
+        Returns:
+            the output, ``(1, B, d)``, and the weights, ``(B, 1, S)``, or None if they are not requested. None instead
+            of both if the plain path has to run: in the first step, which fills the cache, with dropout, and with a
+            mask that the cache does not hold.
         """
         dropout = self.dropout_module
         if not self._may_be_fused or attn_mask is not None or self.training or dropout.apply_during_inference:
@@ -255,7 +275,7 @@ class VariantAttention(MultiheadAttention):
             return None
         self._ran("step")
         context, weights = relu_attention.attend_step(self.q_proj(query) * self.scaling, keys, values, padding)
-        if need_weights:  # of the hypotheses of each sentence, (B', H, B/B', S)
+        if need_weights:  # from (B', H, B/B', S), the hypotheses of each sentence, to (B, 1, S)
             weights = weights.view(*keys.shape[:2], -1, keys.size(2)).mean(dim=1).view(bsz, 1, -1)
         return self._output(context, query), weights if need_weights else None
 
@@ -265,7 +285,7 @@ class VariantAttention(MultiheadAttention):
         self._has_hooks = True
 
     def _projected(self, module: nn.Module, inputs: Tuple[Tensor, ...], output: Tensor) -> Tensor:
-        """Hook of the projections: their output for fairseq's scores, or for a kernel that takes it as it is."""
+        """Forward hook of the projections: convert to float32, unless a kernel takes half precision."""
         return output if self._keep_half else at_least_float32(output)
 
     def _ran(self, name: str) -> None:
@@ -275,12 +295,15 @@ class VariantAttention(MultiheadAttention):
             logger.info(f"attention: computed by {backends.describe(name)}")
 
     def _weighted_sum(self, weights: Tensor, values: Tensor) -> Tensor:
-        """(B*H, T, S) weights and (B'*H, S, d_h) values to (T, B, d); B = beam * B' where beams share a source."""
+        """Return the context, ``(T, B, d)``, from weights ``(B*H, T, S)`` and values ``(B'*H, S, d_h)``.
+
+        In beam search the hypotheses of a sentence share its values, and B is the beam size times B'; else B = B'.
+        """
         rows, tgt_len, src_len = weights.shape
         bsz = rows // self.num_heads
         sources = values.size(0) // self.num_heads
         if sources != bsz:
-            # the beams of a sentence stand next to each other: one product a sentence and head serves them all
+            # hypotheses of one sentence are neighbours in the batch: one product for each sentence and head is enough
             weights = weights.view(sources, -1, self.num_heads, tgt_len, src_len).transpose(1, 2)
             context = torch.bmm(weights.reshape(values.size(0), -1, src_len), values)
             context = context.view(sources, self.num_heads, -1, tgt_len, self.head_dim).transpose(1, 2)
@@ -290,7 +313,7 @@ class VariantAttention(MultiheadAttention):
         return context.transpose(0, 1).reshape(tgt_len, bsz, self.embed_dim)
 
 
-# one line of the log for each way that attention was computed in training
+# each way of computing attention is logged once, in training
 _announced: Set[str] = set()
 
 
@@ -307,21 +330,24 @@ def build_attention(
     backend: str = "auto",
     **fairseq_options,
 ) -> MultiheadAttention:
-    """The attention module of that name, with the interface of fairseq's ``MultiheadAttention`` (time first).
+    """Return a new attention module of the given variant, with the interface of fairseq's ``MultiheadAttention``.
+
+    Inputs and outputs have the time dimension first: ``(T, B, d)``.
 
     Args:
-        name: a key of :data:`fairseq_rela.variants.VARIANTS`; ``softmax`` is fairseq's module itself.
+        name: a key of :data:`fairseq_rela.variants.VARIANTS`; ``softmax`` gives fairseq's own module.
         embed_dim: d, the model size.
-        num_heads: H.
-        kdim, vdim: sizes of keys and values where they are not d.
-        dropout: probability, on the attention weights.
-        self_attention: keys and values are the queries.
-        encoder_decoder_attention: keys and values come from the encoder.
+        num_heads: H, a divisor of d.
+        kdim, vdim: sizes of keys and values; None for d.
+        dropout: dropout probability of the attention weights, from 0 to below 1.
+        self_attention: queries, keys and values are projections of the same tensor.
+        encoder_decoder_attention: keys and values are projections of the encoder's output.
         backend: ``auto``, ``plain`` or ``fused``, see :mod:`fairseq_rela.kernels.backends`.
-        fairseq_options: anything else that fairseq's module takes.
+        fairseq_options: other arguments of fairseq's module.
 
     Raises:
-        InputError: an unknown name or backend, a size or a probability that cannot be.
+        InputError: the variant or backend is unknown, no kernel computes the variant with ``fused``, H does not
+            divide d, the dropout is not in [0, 1), or xFormers options are given for a variant other than softmax.
     """
     find_variant(name)
     if embed_dim <= 0 or num_heads <= 0 or embed_dim % num_heads:
@@ -345,9 +371,10 @@ def build_attention(
 
 
 def refuse_backend(name: str, backend: str) -> None:
-    """
+    """Raise an error if ``backend`` is unknown or cannot compute the variant ``name``.
+
     Raises:
-        InputError: no such backend, or ``fused`` for a variant that no kernel computes.
+        InputError: there is no such backend, or it is ``fused`` and the variant does not use ReLU.
     """
     if backend not in backends.CHOICES:
         raise InputError(f"--rela-backend {backend}: choose one of {', '.join(backends.CHOICES)}")
@@ -356,15 +383,15 @@ def refuse_backend(name: str, backend: str) -> None:
 
 
 def attention_name(module: nn.Module) -> str:
-    """Which variant a module computes: the name it was built with, or ``softmax`` for fairseq's own."""
+    """Return the name of the variant that a module computes; ``softmax`` for fairseq's own module."""
     return getattr(module, "variant_name", "softmax")
 
 
 def _as_minus_infinity(attn_mask: Optional[Tensor]) -> Optional[Tensor]:
-    """A mask that adds minus infinity where attention is forbidden.
+    """Return a mask that adds minus infinity at forbidden keys, from a boolean or additive mask.
 
-    fairseq's encoder layer writes -1e8 (-1e4 in float16) there, which only softmax turns into 0, and a
-    boolean mask would be added as 1.
+    fairseq's encoder layer uses -1e8 (-1e4 in float16) instead. With softmax such a key gets weight 0, but not with
+    every variant: leaky ReLU gives -1e6. fairseq would add a boolean mask as 0 and 1.
     """
     if attn_mask is None:
         return None
@@ -374,9 +401,9 @@ def _as_minus_infinity(attn_mask: Optional[Tensor]) -> Optional[Tensor]:
 
 
 def _cast(context: Tensor, dtype: torch.dtype) -> Tensor:
-    """To the precision of the model; a context that half precision cannot hold saturates and stays finite.
+    """Cast the context to the precision of the model; in half precision clamp it first, so that it stays finite.
 
-    Only ReLU without a norm gets there, and by then its training has diverged, as the paper found.
+    Only ReLU without a norm reaches the limit, when training has diverged already, as the paper reports.
     """
     if dtype in HALF_PRECISION:
         limit = torch.finfo(dtype).max / context.size(-1)
@@ -385,13 +412,13 @@ def _cast(context: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _autocast_is_on(x: Tensor) -> bool:
-    """It would put the scores in half precision."""
+    """Return whether autocast is on for the device of ``x``; it would compute the scores in half precision."""
     if _ASKS_BY_DEVICE:
         return torch.is_autocast_enabled("cuda" if x.is_cuda else "cpu")
     return torch.is_autocast_enabled() if x.is_cuda else torch.is_autocast_cpu_enabled()
 
 
-try:  # from torch 2.4 on, where the other way warns, which takes longer than a small product of matrices
+try:  # torch 2.4 and later; there the older function warns, which takes longer than a small matrix product
     torch.is_autocast_enabled("cpu")
     _ASKS_BY_DEVICE = True
 except TypeError:

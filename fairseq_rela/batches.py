@@ -1,9 +1,9 @@
-"""Training batches whose state says how they were made, so that a resumed epoch that has others is noticed.
+"""Training batches that save how they were made, to warn if an epoch is resumed with different batches.
 
-fairseq saves how many batches of an epoch were trained on, and skips as many when it resumes. Where a batch size, the
-seed or the number of processes has changed, these are other batches: some sentences come a second time, others never.
-Where --update-freq does not divide that number, fairseq ends the epoch a few batches early, and trains on the whole
-epoch again, since batches are left.
+fairseq saves how many batches of an epoch were used, and skips that many batches when it resumes. If the batch size,
+the seed or the number of processes has changed, the skipped batches are not the ones that were used: some sentences
+of the epoch are used twice, others never. If ``--update-freq`` does not divide the number of used batches, fairseq
+ends the epoch a few batches early and then trains on the whole epoch again.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from .errors import InputError, one_line_in_fairseq
 
 logger = logging.getLogger(__name__)
 
-# arguments of ``get_batch_iterator`` that change the batches, and the option that sets each
+# arguments of get_batch_iterator that change the batches, and the options that set them
 OPTIONS = {
     "max_tokens": "--max-tokens",
     "max_sentences": "--batch-size",
@@ -30,18 +30,20 @@ STATE = "made_by"
 
 
 class TrainingBatches(EpochBatchIterator):
-    """fairseq's iterator, whose state holds the options and a checksum of its batches as well."""
+    """fairseq's iterator, with the options and a checksum of its batches in its state."""
 
     made_by: Dict[str, Any]
     update_freq: Any
 
     @classmethod
     def of(cls, iterator: EpochBatchIterator, options: Dict[str, Any]) -> "TrainingBatches":
-        """
+        """Change the class of a fairseq iterator to this one, and return it.
+
         Args:
-            iterator: of fairseq, which becomes one of this class.
-            options: that it was made with, of which those in :data:`OPTIONS` are kept; and ``update_freq``, of each
-                epoch, the last for all that follow.
+            iterator: the iterator, changed in place.
+            options: the arguments that it was made with, of which those in :data:`OPTIONS` are kept, and
+                ``update_freq``, the number of batches in an update: a list with a number for each epoch, the last one
+                also for all later epochs.
         """
         iterator.__class__ = cls
         iterator.made_by = {name: options[name] for name in OPTIONS if options.get(name) is not None}
@@ -49,7 +51,10 @@ class TrainingBatches(EpochBatchIterator):
         return iterator
 
     def checksum(self) -> str:
-        """Of the sentences of each batch, in their order, before they are shuffled and shared among processes."""
+        """Return a checksum of the batches in order, before they are shuffled and divided among processes.
+
+        It also covers the seed, the number of processes and ``--grouped-shuffling``.
+        """
         digest = hashlib.sha256(np.array([len(batch) for batch in self.frozen_batches], dtype=np.int64).tobytes())
         for batch in self.frozen_batches:
             digest.update(np.asarray(batch, dtype=np.int64).tobytes())
@@ -61,10 +66,10 @@ class TrainingBatches(EpochBatchIterator):
         return {**super().state_dict(), STATE: {**self.made_by, "checksum": self.checksum()}}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Warn, in one line, where an epoch goes on with other batches than it began with.
+        """Load the state, and log a warning if the epoch continues with different batches than before.
 
         Raises:
-            InputError: the epoch has fewer batches now than were trained on.
+            InputError: the batches have changed, and the epoch now has fewer batches than were used before.
         """
         before, done = state_dict.get(STATE), state_dict.get("iterations_in_epoch", 0)
         changed = self._what_changed(before) if before and done and before["checksum"] != self.checksum() else None
@@ -91,7 +96,7 @@ class TrainingBatches(EpochBatchIterator):
             )
 
     def _update_freq(self, epoch: int) -> int:
-        """Batches in an update; 1 where the configuration is not fairseq's, which has lists."""
+        """Return the number of batches in an update; 1 if ``update_freq`` is not a list."""
         if isinstance(self.update_freq, str) or not self.update_freq:
             return 1
         return int(self.update_freq[min(epoch, len(self.update_freq)) - 1])

@@ -1,4 +1,4 @@
-"""Guided alignment for weights that are no probabilities: fairseq's criterion, for every variant of attention."""
+"""Guided alignment (Garg et al. 2019) for every attention variant, also where weights are not probabilities."""
 
 from typing import Any, Dict, Tuple
 
@@ -11,47 +11,48 @@ from .errors import InputError, one_line_in_fairseq
 from .functional import as_probabilities
 
 CRITERION_NAME = "label_smoothed_cross_entropy_with_alignment"
-# added to every weight of a row: no loss of a link passes -log(FLOOR / row sum), no gradient of a weight 1 / FLOOR
+# Added to every weight of a row. The loss of a link is at most -log(FLOOR / sum of the row), and the gradient of a
+# weight at most 1 / FLOOR.
 FLOOR = 1e-3
 
 
 def has_variant_cross_attention(model: nn.Module) -> bool:
-    """Return whether cross-attention is a variant of this plugin, and not fairseq's own softmax."""
+    """Return whether the cross-attention of any layer is a variant of this plugin, not fairseq's own softmax."""
     return any(isinstance(m, VariantAttention) and m.encoder_decoder_attention for m in model.modules())
 
 
-# fairseq resumes a training only where the criterion's class has the name that the checkpoint gives
+# the same name as fairseq's class: fairseq resumes training only if the checkpoint names the same criterion class
 class LabelSmoothedCrossEntropyCriterionWithAlignment(fairseqs.LabelSmoothedCrossEntropyCriterionWithAlignment):
     r"""Compute fairseq's guided alignment loss (Garg et al. 2019) from weights of any sign and size.
 
     .. math:: L = L_{smoothed} + \lambda \sum_{(s,t)} \frac{-\log p_{ts}}{|\{s' : (s', t)\}|},
         \quad p_{ts} = \frac{\max(A_{ts}, 0) + \epsilon}{\sum_k (\max(A_{tk}, 0) + \epsilon)}
 
-    The sums are over the links of the batch and over the source tokens k of the sentence, padding left out.
-    :math:`A` is ``extra["attn"][0]``, (B, T, S): the weights of the last decoder layer's cross-attention before
-    dropout, averaged over its heads. fairseq takes :math:`-\log A_{ts}`, which has no lower bound where rows do
-    not sum to one (ReLU, GeLU) and is infinite where a weight is 0 (sparsemax, 1.5-entmax). Here rows sum to one,
-    and :math:`\epsilon` = ``FLOOR`` keeps the loss and its gradients finite. The loss is 0 or more.
+    The first sum is over the links (s, t) of the batch, the second over the source tokens k of the sentence without
+    padding. :math:`A` is ``extra["attn"][0]``, ``(B, T, S)``: the weights of the last decoder layer's cross-attention
+    before dropout, averaged over its heads. fairseq uses :math:`-\log A_{ts}`, which has no lower bound if rows do
+    not sum to one (ReLU, GeLU), and is infinite if a weight is 0 (sparsemax, 1.5-entmax). Here rows sum to one, and
+    :math:`\epsilon` = ``FLOOR`` keeps the loss and its gradients finite. The loss is never negative.
 
-    A null row, which has no weight above 0, has no loss and no gradient: it aligns its word to nothing. A link
-    whose own weight is 0 lowers the other weights of its row, where they can change the sum of the row; sparsemax
-    and 1.5-entmax, whose rows always sum to one, have no gradient there.
+    A null row, which has no weight above 0, has no loss and no gradient: its word is aligned to nothing. If the
+    weight of a link is 0 but other weights of its row are not, the gradient lowers those others. With sparsemax and
+    1.5-entmax there is no gradient in this case, because their rows always sum to one.
 
-    A model with softmax in cross-attention gets fairseq's own loss. Weights of links, ``--alignment-lambda``, the
-    sample size and the logged values are always fairseq's. ``import fairseq_rela`` registers this class under
+    A model with softmax in cross-attention gets fairseq's own loss. The weights of links, ``--alignment-lambda``, the
+    sample size and the logged values are fairseq's for all models. ``import fairseq_rela`` registers this class under
     fairseq's name.
     """
 
     def forward(self, model: nn.Module, sample: Dict[str, Any], reduce: bool = True) -> Tuple[Tensor, int, Dict]:
-        """See fairseq's criterion."""
+        """Return the loss, the sample size and the logged values, as fairseq's criterion does."""
         self._normalises = has_variant_cross_attention(model)
         return super().forward(model, sample, reduce)
 
     def compute_alignment_loss(self, sample: Dict[str, Any], net_output: Tuple[Tensor, Dict[str, Any]]) -> Any:
-        """Return the sum over the links of the batch, or None if there is no link.
+        r"""Return the second term of the loss, without :math:`\lambda`, or None if the batch has no link.
 
         Raises:
-            InputError: the model gives no weights of its last layer.
+            InputError: the last decoder layer gives no attention weights.
         """
         output, extra = net_output
         weights = extra["attn"][0]
@@ -70,8 +71,8 @@ class LabelSmoothedCrossEntropyCriterionWithAlignment(fairseqs.LabelSmoothedCros
 
 
 def register() -> None:
-    """Put the criterion in the place of fairseq's, whose options and config node stay.
+    """Replace fairseq's criterion in its registry, and keep its options and config.
 
-    ``register_criterion`` refuses a name that is taken.
+    fairseq's ``register_criterion`` cannot do this, because it refuses a name that is taken.
     """
     CRITERION_REGISTRY[CRITERION_NAME] = LabelSmoothedCrossEntropyCriterionWithAlignment

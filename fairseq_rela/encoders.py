@@ -1,10 +1,10 @@
-"""The preprocessing of ``rela prepare`` as fairseq's ``--tokenizer`` and ``--bpe``.
+"""The preprocessing of ``rela prepare`` as fairseq's ``--tokenizer rela_moses`` and ``--bpe rela_bpe``.
 
-With them ``fairseq-interactive`` and the hub interface (``from_pretrained(...).translate([...])``) see the very
-pieces that the model was trained on. fairseq's own ``moses`` and ``subword_nmt`` know neither the normalisation
-nor the vocabulary threshold, and feed the model unknown words.
+With these, ``fairseq-interactive`` and the hub interface (``from_pretrained(...).translate([...])``) give the model
+the same pieces as in training. fairseq's own ``moses`` and ``subword_nmt`` skip the normalisation and the vocabulary
+threshold, so that the model gets unknown words.
 
-What they need is imported when one is made: fairseq imports this module at every start.
+fairseq imports this module at every start, so the constructors import the slower modules that they need.
 """
 
 from dataclasses import dataclass, field
@@ -28,9 +28,12 @@ class RelaMosesConfig(FairseqDataclass):
 
 @register_tokenizer("rela_moses", dataclass=RelaMosesConfig)
 class RelaMosesTokenizer:
-    """Normalisation and Moses tokenisation of the source, detokenisation of the target.
+    """Normalise and tokenise the source as ``rela prepare`` does (Moses), and detokenise the target.
 
-    With ``--prepared DATA`` as the settings of that data folder say, such as without Romanian diacritics.
+    With ``--prepared DATA`` the settings of that data folder apply, for example the removal of Romanian diacritics.
+
+    Raises:
+        InputError: a language is missing, or ``--prepared`` is not a data folder of these languages.
     """
 
     def __init__(self, cfg: RelaMosesConfig) -> None:
@@ -65,7 +68,14 @@ class RelaBPEConfig(FairseqDataclass):
 
 @register_bpe("rela_bpe", dataclass=RelaBPEConfig)
 class RelaBPE:
-    """Truecasing and subword-nmt with the models, vocabulary and threshold of the data folder, and their inverse."""
+    """Truecase the source and split it with subword-nmt's BPE; join the pieces of the target and undo truecasing.
+
+    The models, the vocabulary and its threshold are those of the data folder that holds ``--bpe-codes``.
+
+    Raises:
+        InputError: ``--bpe-codes`` is missing or not in a data folder of ``rela prepare``; in ``encode``, a line has
+            diacritics, which the data folder has removed.
+    """
 
     def __init__(self, cfg: RelaBPEConfig) -> None:
         from .data import bpe, prepare, text, truecase

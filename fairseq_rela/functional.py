@@ -1,9 +1,12 @@
-r"""From attention scores to attention weights: pure functions on tensors.
+r"""Functions that turn attention scores into attention weights. They are pure, apart from ``relu_``.
 
-Every function takes scores :math:`S` of shape ``(..., keys)`` in which forbidden keys (padding, the future)
-hold minus infinity, and returns weights :math:`A` of the same shape that are exactly 0 there. A row with no
-allowed key gives a row of zeros, never NaN. Half precision goes in, at least float32 comes out: a sum of many
-unnormalised weights passes 65504, and sparsemax rows in bfloat16 miss 1 by up to 3 %.
+Each weight function takes scores :math:`S` of shape ``(..., keys)``, in which masked keys (padding, future
+positions) hold minus infinity. It returns weights :math:`A` of the same shape, which are exactly 0 at masked keys.
+A row without an allowed key gives a row of zeros, never NaN.
+
+Inputs in half precision are converted, and results are in float32 (float64 for float64 inputs): a sum of many
+unnormalised weights can exceed 65504, the largest number in float16, and rows of sparsemax computed in bfloat16
+sum to values up to 3 % away from 1.
 """
 
 from typing import Callable, Optional
@@ -17,59 +20,75 @@ HALF_PRECISION = (torch.float16, torch.bfloat16)
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """``x`` in float32, or unchanged where it is float32 or float64 already."""
+    """Return ``x`` in float32, or ``x`` itself if it is already float32 or float64."""
     return x.float() if x.dtype in HALF_PRECISION else x
 
 
 def relu(scores: Tensor) -> Tensor:
-    r""":math:`A = \max(S, 0)`, rectified linear attention (Zhang et al. 2021, eq. 4)."""
+    r"""Return :math:`A = \max(S, 0)`, rectified linear attention (Zhang et al. 2021, eq. 4)."""
     return F.relu(at_least_float32(scores))
 
 
 def relu_(scores: Tensor) -> Tensor:
-    """The same in place, on scores in at least float32 that nothing else needs: one tensor fewer is kept."""
+    """Apply :func:`relu` in place, which saves one tensor of the size of ``scores``.
+
+    Args:
+        scores: float32 or float64, overwritten. Half precision is not converted here.
+    """
     return F.relu_(scores)
 
 
 def gelu(scores: Tensor) -> Tensor:
-    r""":math:`A = S\,\Phi(S)` with the normal distribution function :math:`\Phi` (Table 1, row 9)."""
+    r"""Return :math:`A = S\,\Phi(S)`, where :math:`\Phi` is the normal distribution function (Table 1, row 9)."""
     return _on_allowed_keys(F.gelu, scores)
 
 
 def leaky_relu(scores: Tensor) -> Tensor:
-    r""":math:`A = \max(S, 0.01\,S)` (Table 1, row 10; the slope is not published, 0.01 is PyTorch's)."""
+    r"""Return :math:`A = \max(S, 0.01\,S)` (Table 1, row 10).
+
+    The paper does not publish the slope; 0.01 is PyTorch's default.
+    """
     return _on_allowed_keys(F.leaky_relu, scores)
 
 
 def softmax(scores: Tensor) -> Tensor:
-    r""":math:`A_{ij} = \exp S_{ij} / \sum_k \exp S_{ik}`."""
+    r"""Return :math:`A_{ij} = \exp S_{ij} / \sum_k \exp S_{ik}` (Table 1, row 1)."""
     return _on_nonempty_rows(lambda s: F.softmax(s, dim=-1), scores)
 
 
 def sparsemax(scores: Tensor) -> Tensor:
-    r"""The projection of each row on the simplex, :math:`\arg\min_p \|p - S\|^2` (Martins and Astudillo 2016)."""
+    r"""Return the projection of each row :math:`s` of S onto the probability simplex (Table 1, row 2).
+
+    .. math:: a = \arg\min_{p \ge 0,\, \sum_j p_j = 1} \|p - s\|^2
+
+    Weights can be exactly 0 (Martins and Astudillo 2016).
+    """
     return _on_nonempty_rows(lambda s: entmax.sparsemax(s, dim=-1), scores)
 
 
 def entmax15(scores: Tensor) -> Tensor:
-    r"""1.5-entmax, :math:`A = [S/2 - \tau]_+^2` with :math:`\tau` such that rows sum to 1 (Peters et al. 2019)."""
+    r"""Return the 1.5-entmax of each row, :math:`A = [S/2 - \tau]_+^2` (Table 1, row 3; Peters et al. 2019).
+
+    The threshold :math:`\tau` of each row is such that the row sums to 1.
+    """
     return _on_nonempty_rows(lambda s: entmax.entmax15(s, dim=-1), scores)
 
 
 def as_probabilities(weights: Tensor, allowed: Optional[Tensor] = None, floor: float = 0.0) -> Tensor:
-    r"""Return rows that sum to one, for readers that take weights for probabilities.
+    r"""Return weights scaled to rows that sum to one, for code that reads weights as probabilities.
 
     .. math:: p_{ij} = \frac{\max(A_{ij}, 0) + \epsilon}{\sum_k (\max(A_{ik}, 0) + \epsilon)}
 
-    A row that has no weight above 0 gives a row of zeros.
+    The sum is over the allowed keys. A row without a weight above 0 gives a row of zeros.
 
     Args:
-        weights: A, (..., keys), of any sign and size, 0 at padding.
-        allowed: False at padding, of a shape that broadcasts to that of the weights; None if there is no padding.
-        floor: :math:`\epsilon`, added at every allowed key.
+        weights: A, ``(..., keys)``, of any sign and size, 0 at padding.
+        allowed: boolean, False at padding, with a shape that broadcasts to that of ``weights``; None if there is no
+            padding.
+        floor: :math:`\epsilon`, added to the weight of every allowed key.
 
     Returns:
-        (..., keys), in at least float32, 0 at padding.
+        probabilities, ``(..., keys)``, in float32 or float64, 0 at padding.
     """
     positive = at_least_float32(weights).clamp(min=0.0)
     null = positive.sum(dim=-1, keepdim=True) == 0
@@ -81,14 +100,14 @@ def as_probabilities(weights: Tensor, allowed: Optional[Tensor] = None, floor: f
 
 
 def _on_allowed_keys(function: Callable[[Tensor], Tensor], scores: Tensor) -> Tensor:
-    """An elementwise function that would not turn minus infinity into 0 by itself."""
+    """Apply an elementwise function at allowed keys and return 0 at masked ones, where the scores are -inf."""
     scores = at_least_float32(scores)
     forbidden = scores == -torch.inf
     return function(scores.masked_fill(forbidden, 0.0)).masked_fill(forbidden, 0.0)
 
 
 def _on_nonempty_rows(function: Callable[[Tensor], Tensor], scores: Tensor) -> Tensor:
-    """A function that normalises over the keys and has no value where none is allowed."""
+    """Apply a function that normalises over the keys, and return 0 in rows without an allowed key."""
     scores = at_least_float32(scores)
     empty = (scores == -torch.inf).all(dim=-1, keepdim=True)
     return function(scores.masked_fill(empty, 0.0)).masked_fill(empty, 0.0)

@@ -1,4 +1,4 @@
-"""``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep``: a model with some of a checkpoint's layers."""
+"""The options ``--encoder-layers-to-keep`` and ``--decoder-layers-to-keep``: use only some layers of a checkpoint."""
 
 import logging
 import re
@@ -10,10 +10,14 @@ logger = logging.getLogger(__name__)
 
 
 def parse_layers(side: str, kept: str) -> List[int]:
-    """The layers to keep of ``0,2,4``, in order.
+    """Return the layers to keep, sorted.
+
+    Args:
+        side: ``encoder`` or ``decoder``, for the error message.
+        kept: numbers of layers, from 0, separated by commas, such as ``0,2,4``.
 
     Raises:
-        InputError: no numbers from 0, or one given twice.
+        InputError: a part is not a number of at least 0, or a number is given twice.
     """
     numbers = [part.strip() for part in kept.split(",")]
     if not all(number.isdecimal() for number in numbers) or len(set(map(int, numbers))) < len(numbers):
@@ -22,13 +26,19 @@ def parse_layers(side: str, kept: str) -> List[int]:
 
 
 def keep_layers(state_dict: Dict[str, Any], side: str, kept: List[int]) -> Dict[str, Any]:
-    """The parameters of a model that keeps some layers of one side, from those of the model with all of them.
+    """Return the parameters with only some layers of one side, numbered again from 0.
 
-    What has as many layers as are kept is such a model already. fairseq's own ``prune_state_dict`` loses the layers of
-    a side for which nothing is said, and prunes a second time where a run is resumed.
+    If there are already as many layers as should be kept, the parameters are returned unchanged. fairseq's own
+    ``prune_state_dict`` loses all layers of a side if the option is given for the other side only, and prunes a second
+    time when a run is resumed.
+
+    Args:
+        state_dict: the parameters of the whole model; those that are not in a layer of this side are kept.
+        side: ``encoder`` or ``decoder``.
+        kept: the layers to keep, from :func:`parse_layers`.
 
     Raises:
-        InputError: a layer to keep is not there.
+        InputError: the model does not have a layer that should be kept.
     """
     pattern = re.compile(rf"{side}\.layers\.(\d+)\.")
     layers = {int(match.group(1)) for match in map(pattern.match, state_dict) if match}

@@ -1,8 +1,12 @@
 r"""Norms of the attention output, over the concatenated heads (Zhang et al. 2021, section 4).
 
-Statistics are taken in at least float32, with :math:`\epsilon` inside the root: 1e-8 is 0 in float16, and the
-square of 300 is infinite there. A null row :math:`z = 0` gives 0, with the finite gradient
-:math:`g\,\sigma(0)/\sqrt\epsilon`.
+All norms use the root mean square over the last dimension,
+
+.. math:: RMS(z) = \sqrt{\frac{1}{d} \sum_{i=1}^{d} z_i^2 + \epsilon}, \quad \epsilon = 10^{-8}
+
+Inputs in half precision are converted to float32 first: in float16, 1e-8 is rounded to 0 and the square of 300 is
+infinite. A null row, :math:`z = 0`, gives 0. Its gradient is finite because :math:`\epsilon` stands inside the root:
+the derivative is :math:`g / \sqrt\epsilon`, times :math:`\sigma(0) = 1/2` with a gate.
 """
 
 import math
@@ -18,25 +22,33 @@ EPSILON = 1e-8
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float = EPSILON) -> Tensor:
-    r""":math:`g \odot x / \sqrt{\overline{x^2} + \epsilon}` over the last dimension (Zhang and Sennrich 2019).
+    r"""Return :math:`g \odot x / RMS(x)` over the last dimension (Zhang and Sennrich 2019).
 
     Args:
         x: ``(..., d)``.
         weight: the gain :math:`g`, ``(d,)``.
+        eps: :math:`\epsilon`.
+
+    Returns:
+        ``(..., d)``, in float32 or float64.
     """
     x = at_least_float32(x)
     return weight * x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + eps)
 
 
 class RMSNorm(nn.Module):
-    r""":math:`LN(z) = g \odot z / RMS(z)`: Table 1, row 5, and with a random start ReLA-i, row 6.
+    r"""Compute :math:`LN(z) = g \odot z / RMS(z)` (Table 1, row 5, and row 6 with ``uniform_start``).
+
+    ``forward`` takes z of shape ``(..., d)`` and returns the same shape in float32 or float64. Its second argument,
+    ``compute``, is the kernel, with the arguments of :func:`fairseq_rela.kernels.rms_norm.rms_norm`.
 
     Args:
         dim: d, the model size.
-        uniform_start: start the gain from :math:`U(-\sqrt{3/d}, \sqrt{3/d})` (ReLA-i) and not from 1.
+        uniform_start: draw the start values of the gain from :math:`U(-\sqrt{3/d}, \sqrt{3/d})` (ReLA-i, row 6)
+            instead of setting them to 1.
 
-    Shape: ``(..., d)`` to ``(..., d)``, in at least float32. ``compute`` is the kernel, with the arguments of
-    :func:`fairseq_rela.kernels.rms_norm.rms_norm`.
+    Attributes:
+        weight: the gain :math:`g`, ``(d,)``.
     """
 
     def __init__(self, dim: int, uniform_start: bool = False) -> None:
@@ -50,12 +62,20 @@ class RMSNorm(nn.Module):
 
 
 class GatedRMSNorm(RMSNorm):
-    r""":math:`LN(z) = \sigma(w \odot z) \odot g \odot z / RMS(z)`: ReLA-g, Table 1, row 7.
+    r"""Compute :math:`LN(z) = \sigma(w \odot z) \odot g \odot z / RMS(z)`, the norm of ReLA-g (Table 1, row 7).
 
-    The gate :math:`w` starts from :math:`U(-\sqrt{3/d}, \sqrt{3/d})`, the default of the released code, the
-    gain :math:`g` from 1. The norm is invariant to the scale of :math:`z`, the gate is not.
+    :math:`\sigma` is the sigmoid. The start values of the gate :math:`w` are drawn from
+    :math:`U(-\sqrt{3/d}, \sqrt{3/d})`, the default of the paper's released code; those of the gain :math:`g` are 1.
+    The norm does not depend on the scale of :math:`z`, but the gate does.
 
-    fairseq says when a model will only generate from now on, and for that the parameters are made ready once.
+    After :meth:`make_generation_fast_`, calls without gradients use parameters that are prepared once.
+
+    Args:
+        dim: d, the model size.
+
+    Attributes:
+        weight: the gain :math:`g`, ``(d,)``.
+        gate: the gate :math:`w`, ``(d,)``.
     """
 
     def __init__(self, dim: int) -> None:
@@ -72,11 +92,11 @@ class GatedRMSNorm(RMSNorm):
         return compute(z, at_least_float32(self.weight), at_least_float32(self.gate), EPSILON)
 
     def make_generation_fast_(self, **_: Any) -> None:
-        """fairseq calls it before generation; a model cannot be trained after that."""
+        """Prepare for generation. fairseq calls this for all modules; the model cannot be trained after that."""
         self._only_generates = True
 
     def _fold(self) -> kernels.Folded:
-        """Of the parameters as they are: they may have been moved, converted or loaded since the last time."""
+        """Return the prepared parameters; prepare them again if gain or gate was moved, converted or changed."""
         state = tuple((p.data_ptr(), p._version) for p in (self.weight, self.gate))
         if self._folded[0] != state:
             weight, gate = at_least_float32(self.weight), at_least_float32(self.gate)
@@ -87,19 +107,28 @@ class GatedRMSNorm(RMSNorm):
 
 
 class GatedLayerNorm(GatedRMSNorm):
-    r""":math:`LN(z) = \sigma(w \odot z) \odot g \odot (z - \bar z) / \sqrt{Var(z) + \epsilon}`: Table 1, row 8.
+    r"""Compute LayerNorm with a gate (Table 1, row 8).
 
-    Without LayerNorm's offset, so that a null row stays 0; the output projection has a bias of its own. No kernel
-    computes it.
+    .. math:: LN(z) = \sigma(w \odot z) \odot g \odot \frac{z - \bar z}{\sqrt{Var(z) + \epsilon}}
+
+    Mean and variance are over the last dimension. There is no offset (bias), so that a null row stays 0; the output
+    projection that follows has a bias. No kernel computes this norm, and ``compute`` is ignored.
+
+    Args:
+        dim: d, the model size.
+
+    Attributes:
+        weight: the gain :math:`g`, ``(d,)``.
+        gate: the gate :math:`w`, ``(d,)``.
     """
 
     def forward(self, z: Tensor, compute: Optional[Callable[..., Tensor]] = None) -> Tensor:
         z = at_least_float32(z)
-        # RMS(z - mean(z)) is the standard deviation of z
+        # the RMS of z - mean(z) is the standard deviation of z
         return torch.sigmoid(self.gate * z) * rms_norm(z - z.mean(dim=-1, keepdim=True), self.weight)
 
 
 def _fan_average_uniform_(vector: Tensor) -> None:
-    """TensorFlow's default initialiser for a vector of n: ``U(-sqrt(3/n), sqrt(3/n))``."""
+    """Fill a vector of n numbers from ``U(-sqrt(3/n), sqrt(3/n))``, TensorFlow's default initialiser."""
     bound = math.sqrt(3.0 / vector.numel())
     nn.init.uniform_(vector, -bound, bound)

@@ -1,7 +1,10 @@
-"""What fairseq's commands make of attention weights: links, soft alignments, words in the place of unknown ones.
+"""The uses of attention weights in fairseq's commands: hard and soft alignments, and ``--replace-unk``.
 
 The weights of a hypothesis are those of the last decoder layer's cross-attention, averaged over its heads and over
-the models of an ensemble. Those of ReLU, GeLU and leaky ReLU are no probabilities, and a query may attend to nothing.
+the models of an ensemble. Weights of ReLU, GeLU and leaky ReLU are not probabilities, and a query may attend to
+nothing; fairseq's own functions do not allow for that.
+
+Letters in shapes: S source tokens, T target tokens.
 """
 
 import functools
@@ -18,10 +21,10 @@ from .functional import as_probabilities
 
 
 class Links(List[Link]):
-    """The links of one hypothesis.
+    """The links (source word, target word) of one hypothesis, as numbers from 0.
 
     Attributes:
-        source_length: words of the source sentence, its end left out.
+        source_length: number of source words, without the end of sentence.
     """
 
     def __init__(self, links: Sequence[Link], source_length: int) -> None:
@@ -30,13 +33,15 @@ class Links(List[Link]):
 
 
 def hard_alignment(attention: Tensor, source: Tensor, target: Tensor, pad: int, eos: int) -> Links:
-    """Return the links of ``extract_hard_alignment`` of fairseq, but none of a query that attends to nothing.
+    """Return the links of fairseq's ``extract_hard_alignment``, but no link for a query that attends to nothing.
 
     fairseq links such a query to the first word.
 
     Args:
-        attention: (T, S), of one hypothesis.
-        source, target: (S,) and (T,) or longer, tokens; a target is padded to the longest hypothesis of its batch.
+        attention: weights of one hypothesis, ``(T, S)``.
+        source: tokens, ``(S,)`` or longer.
+        target: tokens, ``(T,)`` or longer, padded to the longest hypothesis of the batch.
+        pad, eos: numbers of the padding token and of the end of sentence.
     """
     source_words, target_words = (
         ((tokens != pad) & (tokens != eos)).nonzero(as_tuple=True)[0] for tokens in (source, target)
@@ -45,13 +50,13 @@ def hard_alignment(attention: Tensor, source: Tensor, target: Tensor, pad: int, 
 
 
 def soft_alignment(attention: Tensor, source: Tensor, target: Tensor, pad: int, eos: int) -> List[List[str]]:
-    """Return probabilities in the form of ``extract_soft_alignment`` of fairseq, which prints the bare weights.
+    """Return alignment probabilities in the format of fairseq's ``extract_soft_alignment``, which returns raw weights.
 
-    A row for each target token, a number for each source token, ends of sentences counted. Weights below 0 count
-    as 0, and each row is divided by its sum. A row of zeros is a query that attends to nothing.
+    There is a row for each target token and a number for each source token, including the ends of sentences. Weights
+    below 0 are set to 0, and each row is divided by its sum. A query that attends to nothing gets a row of zeros.
 
     Args:
-        attention, source, target: as for :func:`hard_alignment`.
+        attention, source, target, pad, eos: as for :func:`hard_alignment`. ``eos`` is not used.
     """
     source_tokens, target_tokens = ((tokens != pad).nonzero(as_tuple=True)[0] for tokens in (source, target))
     rows = as_probabilities(attention[target_tokens][:, source_tokens])
@@ -59,9 +64,13 @@ def soft_alignment(attention: Tensor, source: Tensor, target: Tensor, pad: int, 
 
 
 class AlignedScorer(SequenceScorer):
-    """fairseq's scorer of reference translations, with alignments by a function that is given.
+    """Score reference translations as fairseq does, and extract alignments with a given function.
 
-    fairseq's own always extracts hard alignments, and links queries that attend to nothing to the first word.
+    fairseq's own scorer always extracts hard alignments, and links a query that attends to nothing to the first word.
+
+    Args:
+        tgt_dict: the target dictionary.
+        extract_alignment: :func:`hard_alignment`, :func:`soft_alignment`, or a function with the same arguments.
     """
 
     def __init__(self, tgt_dict: Any, extract_alignment: Any) -> None:
@@ -69,7 +78,7 @@ class AlignedScorer(SequenceScorer):
         self.extract_alignment = extract_alignment
 
     def generate(self, models: Any, sample: Dict[str, Any], **kwargs: Any) -> List[List[Dict[str, Any]]]:
-        """Score the references of a batch, see fairseq's scorer."""
+        """Score the references of a batch, and set ``alignment`` where there are attention weights."""
         scored = super().generate(models, sample, **kwargs)
         for source, (hypothesis,) in zip(sample["net_input"]["src_tokens"], scored):
             if hypothesis["attention"] is None:
@@ -82,16 +91,17 @@ class AlignedScorer(SequenceScorer):
 def replace_unknown(pieces: List[str], source: List[str], links: Links, lexicon: Dict[str, str], unk: str) -> List[str]:
     """Return the target pieces with each ``unk`` replaced by the source word that it is linked to.
 
-    An unknown word without a link stays ``unk``: a query that attends to nothing says nothing about its word.
+    An unknown word without a link stays ``unk``.
 
     Args:
-        pieces: target, before BPE is undone.
+        pieces: target pieces, before BPE is undone.
         source: source words, as many as the model was given.
-        links: of the hypothesis.
-        lexicon: translations of source words; other words are copied.
+        links: the links of the hypothesis.
+        lexicon: translations of source words; a word that is not in it is copied.
+        unk: the symbol for an unknown word.
 
     Raises:
-        InputError: the source has another number of words than the model was given.
+        InputError: ``source`` does not have as many words as the model was given.
     """
     if unk not in pieces:
         return pieces
@@ -108,13 +118,13 @@ def replace_unknown(pieces: List[str], source: List[str], links: Links, lexicon:
 
 
 def let_unknown_words_follow_links() -> None:
-    """Make ``--replace-unk`` work with the links of this plugin's task.
+    """Make ``--replace-unk`` work with the links of this plugin's task, by replacing a function of fairseq.
 
-    fairseq 0.12 still looks up a source position in ``hypothesis["alignment"]``, which now holds links, or nothing:
-    it stops at the first unknown word. Hypotheses of other tasks are left to fairseq.
+    fairseq 0.12 still expects source positions in ``hypothesis["alignment"]``, which now holds links or nothing, and
+    fails at the first unknown word. Hypotheses of other tasks still go to fairseq's function.
     """
     original = utils.post_process_prediction
-    if getattr(original, "follows_links", False):  # registered before
+    if getattr(original, "follows_links", False):  # already replaced
         return
 
     @functools.wraps(original)

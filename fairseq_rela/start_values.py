@@ -1,8 +1,9 @@
-r"""Start values of a Transformer's layers as in the paper's released code (zero, ``func.py`` and ``modules/rela.py``).
+r"""Start values of a Transformer's layers, as in the paper's released code.
 
-Each linear layer there starts from :math:`U(-a, a)`, :math:`a = \sqrt{6 / (inputs + outputs)}`, with a bias of 0.
-Self-attention has one linear layer with 3d outputs for queries, keys and values; cross-attention has three with d
-outputs. At d = 512 and an FFN of 2,048 that gives
+In that code (the repository zero, ``func.py`` and ``modules/rela.py``) the weights of a linear layer are drawn from
+:math:`U(-a, a)` with :math:`a = \sqrt{6 / (inputs + outputs)}`, and the bias is 0. Self-attention has one linear layer
+with 3d outputs for queries, keys and values; cross-attention has three with d outputs. For d = 512 and an FFN of
+2,048 the values of :math:`a` are
 
 ======================================= ============= =================
 layer                                   released code fairseq
@@ -15,8 +16,8 @@ bias of the output projection           0             0
 all other biases                        0             random
 ======================================= ============= =================
 
-Embeddings (normal, standard deviation :math:`d^{-1/2}`), LayerNorm, and the norms of
-:mod:`fairseq_rela.norms` start alike in both.
+Embeddings (normal distribution with standard deviation :math:`d^{-1/2}`), LayerNorm, and the norms of
+:mod:`fairseq_rela.norms` start from the same values in both.
 """
 
 import math
@@ -33,16 +34,17 @@ CHOICES = {
 
 
 def refuse_start_values(name: str) -> None:
-    """
+    """Raise an error if ``name`` is not a key of :data:`CHOICES`.
+
     Raises:
-        InputError: no such start values.
+        InputError: there are no such start values.
     """
     if name not in CHOICES:
         raise InputError(f"--rela-init {name}: choose one of {', '.join(CHOICES)}")
 
 
 def start_as_released(layer: nn.Module) -> None:
-    """Draw the start values of an encoder or decoder layer again, as the released code draws them."""
+    """Draw the start values of an encoder or decoder layer again, in the way of the paper's released code."""
     for linear in (layer.fc1, layer.fc2):
         _start(linear, linear.out_features)
     for attention in layer.children():

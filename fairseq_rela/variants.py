@@ -1,4 +1,7 @@
-"""The attention variants of the paper's Table 1, a line a row."""
+"""The attention variants of Table 1 of the paper, and the places in a Transformer where they can be used.
+
+A variant is a weight function from :mod:`fairseq_rela.functional` and a norm from :mod:`fairseq_rela.norms`.
+"""
 
 from functools import partial
 from typing import Callable, Dict, FrozenSet, NamedTuple, Optional, Sequence, Union
@@ -14,13 +17,13 @@ DEFAULT_VARIANT = "rela_g"
 
 
 class Variant(NamedTuple):
-    """One way to turn scores into an attention output.
+    """One row of Table 1: a weight function and a norm.
 
     Attributes:
-        row: row of Table 1.
-        weights: scores to weights, see :mod:`fairseq_rela.functional`.
-        norm: builds the norm of the concatenated heads from the model size, or None.
-        summary: what it is, for people.
+        row: number of the row in Table 1.
+        weights: function from scores to weights, see :mod:`fairseq_rela.functional`.
+        norm: function from the model size d to the norm that is applied to the concatenated heads; None for no norm.
+        summary: short description.
     """
 
     row: int
@@ -46,10 +49,13 @@ VARIANTS: Dict[str, Variant] = {
 
 
 def find_variant(name: str) -> Variant:
-    """The variant of that name.
+    """Return the variant with this name.
+
+    Args:
+        name: a key of :data:`VARIANTS`, such as ``rela_g``.
 
     Raises:
-        InputError: no variant has it.
+        InputError: no variant has this name.
     """
     if name not in VARIANTS:
         raise InputError(f"--attention {name}: no such variant; choose one of {', '.join(VARIANTS)}")
@@ -57,13 +63,17 @@ def find_variant(name: str) -> Variant:
 
 
 def parse_sites(text: Union[str, Sequence[str]]) -> FrozenSet[str]:
-    """Return the attention sites that use the variant; the others keep softmax.
+    """Return the attention sites that use the variant; all other sites keep softmax.
+
+    The sites are ``encoder`` (self-attention of the encoder), ``decoder`` (self-attention of the decoder) and
+    ``cross`` (attention from the decoder to the encoder).
 
     Args:
-        text: such as ``"encoder,cross"``, or a list such as ``["encoder", "cross"]``, as Hydra users write it.
+        text: names separated by commas, such as ``"encoder,cross"``, or a list such as ``["encoder", "cross"]``,
+            as in a Hydra override.
 
     Raises:
-        InputError: an unknown site, or none.
+        InputError: a site is unknown, or no site is given.
     """
     if not isinstance(text, str):
         text = ",".join(map(str, text))

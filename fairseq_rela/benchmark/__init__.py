@@ -1,1 +1,1 @@
-"""``rela bench``: variants side by side in one process; what is timed, how, and the figures."""
+"""The command ``rela bench``: time attention variants in turn in one process, and draw figures of the results."""

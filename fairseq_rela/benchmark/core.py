@@ -1,4 +1,4 @@
-"""The attention core, from projected queries, keys and values to the input of the output projection."""
+"""Benchmark of the attention core, from projected queries, keys and values to the input of the output projection."""
 
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
@@ -14,23 +14,25 @@ from .memory import peak_bytes, saved_bytes
 from .timing import compare, interleave, summary
 
 BASELINE = "softmax"
-# what computes the same, and how far apart it may be in float32, by the largest value
+# candidates that must give the same results, up to rounding
 PAIRS = (("softmax", "sdpa"), ("rela_g_plain", "rela_g"))
-# tensors of the scores' size alive at once, forward and backward with dropout: at T = 512 by peak_bytes, rounded up,
-# and what sorting takes within
+# tensors of the size of the scores that exist at once, forward and backward with dropout: measured by peak_bytes at
+# T = 512 and rounded up, plus the memory that sorting takes
 _COPIES = {"softmax": 6, "rela_g_plain": 7, "sparsemax": 12, "entmax15": 18}
 
 
 class Cell(NamedTuple):
-    """
+    """One setting of the benchmark.
+
     Attributes:
-        length: T, of queries and keys.
-        tokens: B*T.
-        causal: the future is masked.
-        padded: the last eighth of the keys of each second sentence is padding.
-        dropout: on the weights.
-        heads, dim: H and d.
-        dtype: name of the precision.
+        length: T, the number of queries and of keys.
+        tokens: B * T, about.
+        causal: mask the future.
+        padded: the last eighth of the keys of every second sentence is padding.
+        dropout: dropout probability of the weights.
+        heads: H.
+        dim: d, the model size.
+        dtype: name of the precision, such as ``float32``.
     """
 
     length: int
@@ -48,12 +50,20 @@ class Cell(NamedTuple):
 
     @property
     def score_bytes(self) -> int:
-        """In float32, in which weights are computed."""
+        """Return the size of the scores in bytes, in float32, the precision in which weights are computed."""
         return 4 * self.batch * self.heads * self.length**2
 
 
 class Inputs(NamedTuple):
-    """Projected queries, keys and values, (T, B, d), the masks, a gradient of the output, and the norm of ReLA-g."""
+    """Inputs of the attention core.
+
+    Attributes:
+        q, k, v: projected queries, keys and values, ``(T, B, d)``.
+        padding: ``(B, T)``, True at padding, or None.
+        future: ``(T, T)``, minus infinity above the diagonal, or None.
+        grad: gradient of the output, ``(T, B, d)``.
+        norm: the norm of ReLA-g.
+    """
 
     q: Tensor
     k: Tensor
@@ -83,14 +93,14 @@ def make_inputs(cell: Cell, device: torch.device, seed: int = 1) -> Inputs:
 
 
 def candidates(cell: Cell, x: Inputs) -> Dict[str, Callable[[], Tensor]]:
-    """The ways to compute attention: name to a function that gives (T, B, d)."""
+    """Return the implementations to compare, as a dictionary from name to a function that returns ``(T, B, d)``."""
     scale = (cell.dim // cell.heads) ** -0.5
 
-    def by_head(tensor: Tensor) -> Tensor:  # (B*H, T, d_h), as fairseq has it
+    def by_head(tensor: Tensor) -> Tensor:  # to (B*H, T, d_h), as in fairseq
         return tensor.view(-1, cell.batch * cell.heads, cell.dim // cell.heads).transpose(0, 1)
 
     def explicit(weigh: Callable[[Tensor], Tensor]) -> Tensor:
-        """fairseq's lines, with another function from scores to weights."""
+        """Compute attention with the operations of fairseq and the weight function ``weigh``."""
         scores = torch.bmm(by_head(x.q * scale), by_head(x.k).transpose(1, 2))
         if x.future is not None:
             scores += x.future
@@ -137,7 +147,12 @@ def candidates(cell: Cell, x: Inputs) -> Dict[str, Callable[[], Tensor]]:
 
 
 def too_large(cell: Cell, memory_limit: float) -> Dict[str, str]:
-    """Those that keep the scores and would take more memory than the limit, in bytes: name to reason."""
+    """Return the candidates that store the scores and would need more memory than the limit, with the reasons.
+
+    Args:
+        cell: the setting.
+        memory_limit: bytes.
+    """
     size = cell.score_bytes
     return {
         name: f"its scores take {size / 2**30:.1f} GiB, {copies} times"
@@ -152,12 +167,15 @@ def _that_fit(cell: Cell, x: Inputs, memory_limit: float) -> Dict[str, Callable[
 
 
 def check(cell: Cell, device: torch.device, memory_limit: float = float("inf")) -> Dict[str, float]:
-    """How far apart those are that compute the same: outputs and gradients, without dropout, by the largest value.
+    """Check that the candidates of :data:`PAIRS` agree in outputs and gradients, without dropout.
 
-    Those of :func:`too_large` are not compared.
+    Candidates of :func:`too_large` are not compared.
+
+    Returns:
+        for each pair the largest difference, divided by the largest absolute value.
 
     Raises:
-        InputError: too far.
+        InputError: a difference is larger than 1e-4 (5e-2 in half precision).
     """
     cell = cell._replace(dropout=0.0, tokens=min(cell.tokens, 2 * cell.length))
     x = make_inputs(cell, device)
@@ -187,12 +205,22 @@ def measure(
     memory_limit: float,
     synchronise: Callable[[], Any] = lambda: None,
 ) -> Dict[str, Any]:
-    """Time, ratios to softmax and memory of every candidate in one cell.
+    """Measure time, time divided by softmax's, and memory of every candidate in one setting.
 
     Args:
+        cell: the setting.
+        device: where to compute.
+        budget: seconds for all timing; see :func:`fairseq_rela.benchmark.timing.interleave`.
+        rounds, synchronise: see :func:`fairseq_rela.benchmark.timing.interleave`.
         memory_limit: bytes; see :func:`too_large`.
-        budget, rounds, synchronise: see :func:`fairseq_rela.benchmark.timing.interleave`; the budget is for both
-            passes.
+
+    Returns:
+        the setting, ``baseline`` (``sdpa`` if softmax does not fit into memory), ``distances`` from :func:`check`,
+        ``saved_bytes`` and ``peak_bytes`` by name, and ``passes``: for ``forward_backward`` and ``forward`` the
+        ``seconds``, ``ratio`` and ``ratio_to_sdpa`` by name, and ``skipped``, the candidates left out with reasons.
+
+    Raises:
+        InputError: candidates that should agree do not.
     """
     distances = check(cell, device, memory_limit)
     x = make_inputs(cell, device)

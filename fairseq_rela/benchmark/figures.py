@@ -8,7 +8,7 @@ from ..analysis.figures import speed_figure
 from ..analysis.speed import speeds_of
 from ..data.lines import write_whole
 
-# what is timed: the model whose colour it has, and whether its line is dashed
+# for each name in the benchmark: the model whose colour it has, and whether its line is dashed
 _LINES = {
     "softmax": ("softmax", False),
     "sdpa": ("softmax", True),
@@ -21,7 +21,14 @@ _SOLID, _DASHED = "bmm, fused", "SDPA, plain"
 
 
 def draw(result: Dict[str, Any], folder: Path) -> List[Path]:
-    """Draw what was measured into ``folder``: ``core.png``, ``memory.png``, ``decoding.png``, ``flops.png``.
+    """Draw ``core.png``, ``memory.png``, ``decoding.png`` and ``flops.png`` from the parts that ``result`` has.
+
+    Args:
+        result: the result of :func:`fairseq_rela.benchmark.run.run`.
+        folder: where the files are written.
+
+    Returns:
+        the files that were written.
 
     Raises:
         InputError: matplotlib is not installed, or a file cannot be written.
@@ -36,13 +43,13 @@ def draw(result: Dict[str, Any], folder: Path) -> List[Path]:
 
 
 def _bare(result: Dict[str, Any]) -> List[Dict[str, Any]]:
-    """Cells without masks and dropout, in which only the length differs."""
+    """Return the cells without masks and dropout, sorted by length; all cells if there are none."""
     cells = [cell for cell in result["core"] if not (cell["causal"] or cell["padded"] or cell["dropout"])]
     return sorted(cells or result["core"], key=lambda cell: cell["length"])
 
 
 def _lines(cells: List[Dict[str, Any]], value: Callable[[Dict[str, Any], str], Optional[float]]) -> List[plots.Line]:
-    """Of everything that has a value anywhere; a gap where it has none."""
+    """Return a line for each name that has a value in some cell, with a gap where it has none."""
     lines = []
     for name, (model, dashed) in _LINES.items():
         values = [value(cell, name) for cell in cells]

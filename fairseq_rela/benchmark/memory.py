@@ -1,4 +1,4 @@
-"""Bytes that a computation keeps for its gradient, and the most that are alive at a time."""
+"""Measure the memory that a computation saves for its gradient, and its peak memory."""
 
 import weakref
 from typing import Any, Callable, Dict, Sequence
@@ -9,13 +9,17 @@ from torch.utils._pytree import tree_flatten
 
 
 def saved_bytes(forward: Callable[[], Any], inputs: Sequence[torch.Tensor] = ()) -> int:
-    """Of the tensors that autograd keeps after a forward pass; memory that several share counts once.
+    """Return the bytes of the tensors that autograd saves in a forward pass.
 
-    The inputs themselves do not count: they are there before.
+    Memory that several tensors share counts once. The inputs do not count.
+
+    Args:
+        forward: runs the forward pass.
+        inputs: tensors that exist before.
     """
     given = {tensor.untyped_storage().data_ptr() for tensor in inputs}
     sizes: Dict[int, int] = {}
-    kept = []  # the addresses of what is alive are different
+    kept = []  # keeps the tensors alive, so that no two of them have the same address
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
@@ -31,10 +35,10 @@ def saved_bytes(forward: Callable[[], Any], inputs: Sequence[torch.Tensor] = ())
 
 
 def peak_bytes(run: Callable[[], Any], device: torch.device) -> int:
-    """The most bytes of tensors alive at a time beyond those from before.
+    """Return the peak memory of ``run`` in bytes, beyond the memory in use before.
 
-    On a GPU what torch's allocator says. On a CPU the tensors that operations hand out; memory that an operation
-    takes and gives back within itself is not seen.
+    On a GPU, torch's allocator reports it. On a CPU, only the results of operations count; memory that an operation
+    allocates and frees internally is not included.
     """
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -49,7 +53,7 @@ def peak_bytes(run: Callable[[], Any], device: torch.device) -> int:
 
 
 class _Alive(TorchDispatchMode):
-    """Follows the storages that operations make."""
+    """Track the storages that operations allocate, and the largest total (``peak``, in bytes)."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Whole models: a training step, decoding, parameters."""
+"""Benchmark of whole models with random weights: training steps, decoding, and number of parameters."""
 
 import argparse
 from functools import partial
@@ -13,7 +13,7 @@ from ..models.transformer_rela import MODEL_NAME, TransformerRelaConfig, Transfo
 from .timing import Times, compare, interleave, summary
 
 BASELINE = "softmax"
-# name to attention and backend
+# name in the benchmark, attention variant and backend
 VARIANTS = {
     "softmax": ("softmax", "auto"),
     "rela_g_plain": ("rela_g", "plain"),
@@ -24,7 +24,15 @@ VARIANTS = {
 
 
 class Size(NamedTuple):
-    """Of a Transformer: layers of each side, d, FFN, H, words of each vocabulary."""
+    """Size of a Transformer.
+
+    Attributes:
+        layers: layers of the encoder, and of the decoder.
+        dim: d, the model size.
+        ffn: inner size of the feed-forward network.
+        heads: H.
+        words: size of each vocabulary.
+    """
 
     layers: int = 6
     dim: int = 512
@@ -40,7 +48,15 @@ def build(
     dictionaries: Optional[Tuple[Dictionary, Dictionary]] = None,
     **options: Any,
 ) -> TransformerRelaModel:
-    """A model with fresh weights, of the paper's recipe but for its size; of ``size.words`` without dictionaries."""
+    """Return a model with random weights (seed 1) and the paper's settings, apart from its size.
+
+    Args:
+        attention: a key of :data:`fairseq_rela.variants.VARIANTS`.
+        size: the size of the model.
+        backend: a key of :data:`fairseq_rela.kernels.backends.CHOICES`.
+        dictionaries: source and target dictionary; None for dictionaries of ``size.words`` words.
+        options: other options of the model.
+    """
     if dictionaries is None:
         dictionaries = (_make_dictionary(size.words),) * 2
     sides = dict(layers=size.layers, embed_dim=size.dim, ffn_embed_dim=size.ffn, attention_heads=size.heads)
@@ -65,7 +81,12 @@ def _make_dictionary(words: int) -> Dictionary:
 
 
 def parameters(size: Size, names: Sequence[str] = ("softmax", "rela_g")) -> Dict[str, Dict[str, int]]:
-    """Counted: in all, and without embeddings."""
+    """Return the number of parameters, ``total`` and ``without_embeddings``, of each named model.
+
+    Args:
+        size: the size of the models.
+        names: keys of :data:`VARIANTS`.
+    """
     counts = {}
     for name in names:
         model = build(VARIANTS[name][0], size)
@@ -76,9 +97,18 @@ def parameters(size: Size, names: Sequence[str] = ("softmax", "rela_g")) -> Dict
 
 
 def make_batch(words: int, tokens: int, mean_length: int, device: torch.device) -> Tuple[torch.Tensor, ...]:
-    """Random source (left-padded), its lengths, decoder input and target, of sentences of nearly equal length.
+    """Return a random batch: source (padded on the left), its lengths, decoder input, and target.
 
-    fairseq makes its batches of such: lengths lie within a tenth of the longest.
+    As in fairseq's batches the lengths are similar, within a tenth of the longest.
+
+    Args:
+        words: size of the vocabulary.
+        tokens: about B * T.
+        mean_length: T, the longest sentence.
+        device: device of the tensors.
+
+    Returns:
+        four tensors of shapes ``(B, T)``, ``(B,)``, ``(B, T)`` and ``(B, T)``.
     """
     generator = torch.Generator().manual_seed(1)
     batch, pad, eos = max(tokens // mean_length, 1), 1, 2
@@ -114,7 +144,15 @@ def training(
     rounds: Tuple[int, int],
     synchronise: Callable[[], Any],
 ) -> Dict[str, Any]:
-    """One update with Adam, label smoothing and dropout, of each variant in turn."""
+    """Time one update with Adam, label smoothing and dropout, of each variant in turn.
+
+    Args:
+        size: the size of the models.
+        tokens, mean_length: as for :func:`make_batch`.
+        device: where to compute.
+        dtype: precision of the models.
+        budget, rounds, synchronise: see :func:`fairseq_rela.benchmark.timing.interleave`.
+    """
     batch = make_batch(size.words, tokens, mean_length, device)
     steps = {}
     for name, (attention, backend) in VARIANTS.items():
@@ -126,7 +164,7 @@ def training(
 
 
 def update(model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Tuple[torch.Tensor, ...]) -> None:
-    """Update a model once; the batch is that of :func:`make_batch`."""
+    """Update a model once, with a batch as from :func:`make_batch`."""
     source, lengths, previous, target = batch
     logits, _ = model(source, lengths, previous)
     loss = F.cross_entropy(logits.flatten(0, 1).float(), target.flatten(), ignore_index=1, label_smoothing=0.1)
@@ -146,9 +184,20 @@ def decoding(
     rounds: Tuple[int, int],
     synchronise: Callable[[], Any],
 ) -> List[Dict[str, Any]]:
-    """fairseq's beam search for sentences of each length, hypotheses of the same length (Figure 2).
+    """Time fairseq's beam search for sentences of each length (Figure 2 of the paper).
 
-    Fresh weights end a hypothesis anywhere, so that its length is set: all variants take the same number of steps.
+    Models with random weights end a hypothesis anywhere. Hypotheses are therefore forced to the length of the source,
+    so that all variants take the same number of steps.
+
+    Args:
+        size: the size of the models.
+        lengths: source lengths, a cell for each.
+        batch: sentences in a batch.
+        beam: size of the beam.
+        device: where to compute.
+        dtype: precision of the models.
+        budget: seconds for all lengths.
+        rounds, synchronise: see :func:`fairseq_rela.benchmark.timing.interleave`.
     """
     models = {
         name: build(attention, size, backend).to(device, getattr(torch, dtype))
@@ -172,7 +221,7 @@ def decoding(
 
 
 def _record(size: Size, dtype: str, times: Times, skipped: Dict[str, str]) -> Dict[str, Any]:
-    """What a benchmark says of one comparison."""
+    """Return the record of one comparison."""
     return {
         "size": size._asdict(),
         "dtype": dtype,

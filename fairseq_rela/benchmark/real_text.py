@@ -1,4 +1,4 @@
-"""Training speed by a number of updates on the training text of a data folder (the paper's Table 2)."""
+"""Benchmark of training speed on the training text of a data folder (Table 2 of the paper)."""
 
 from itertools import islice
 from pathlib import Path
@@ -14,19 +14,20 @@ from .models import BASELINE, VARIANTS, Size, build, update
 from .timing import Times, compare, in_turns, summary
 from .trained import load_task
 
-STEPS = 500  # those of Table 2
-_BLOCKS = 10  # of consecutive updates, whose times are summed up
-_WARM = 2  # updates before
+STEPS = 500  # updates, as in Table 2
+_BLOCKS = 10  # blocks of consecutive updates, whose times are added
+_WARM = 2  # updates that run first and are not timed
 
 
 class Request(NamedTuple):
-    """What to train.
+    """Models and data of a training benchmark.
 
     Attributes:
-        data: a data folder.
-        attention: names of :data:`fairseq_rela.benchmark.models.VARIANTS` or of Table 1; softmax is always added.
-        steps: how many updates.
-        max_tokens: padded pieces of the longer side in a batch; the plan's where None.
+        data: a data folder of ``rela prepare``.
+        attention: keys of :data:`fairseq_rela.benchmark.models.VARIANTS` or :data:`fairseq_rela.variants.VARIANTS`;
+            softmax is always added.
+        steps: number of updates that are timed.
+        max_tokens: largest number of pieces in a batch, with padding, on its longer side; None for the plan's.
     """
 
     data: Path
@@ -36,10 +37,10 @@ class Request(NamedTuple):
 
 
 def choose_variants(names: Sequence[str]) -> Dict[str, Any]:
-    """Return name to attention and backend, the baseline first.
+    """Return a dictionary from name to attention and backend, with the baseline first.
 
     Raises:
-        InputError: no such attention.
+        InputError: a name is unknown.
     """
     chosen = {BASELINE: VARIANTS[BASELINE]}
     for name in names:
@@ -58,19 +59,23 @@ def train(
     dtype: str,
     synchronise: Callable[[], Any] = lambda: None,
 ) -> Dict[str, Any]:
-    """Time updates of each variant in turn, all on the same batches of the training text in the same order.
+    """Time updates of each variant in turn, on the same batches of the training text in the same order.
 
     Args:
-        size: of the models, whose vocabularies are those of the data.
-        tokens: padded pieces in a batch, where the request does not say.
+        request: models and data.
+        size: the size of the models; the vocabularies are those of the data.
+        tokens: number of pieces in a batch, with padding, if ``request.max_tokens`` is None.
+        device: where to compute.
+        dtype: precision of the models.
+        synchronise: waits until the device has finished its work.
 
     Returns:
-        ``total_seconds`` by name; ``seconds`` and ``ratio`` to the baseline, of at most ten blocks of consecutive
-        updates, see :mod:`.timing`; ``steps``, ``tokens`` (target pieces with ends, mean of a batch), ``length``
-        (target pieces with the end, mean of a sentence), ``data`` and the size.
+        ``total_seconds`` by name; ``seconds`` and ``ratio`` to the baseline, for at most ten blocks of consecutive
+        updates, see :mod:`.timing`; ``steps``; ``tokens``, the mean number of target pieces in a batch, and
+        ``length``, the same for a sentence, both with ends of sentences; ``data`` and ``size``.
 
     Raises:
-        InputError: not a data folder, or one without a pair that fits.
+        InputError: ``request.data`` is not a data folder, or has no sentence pair that fits into a batch.
     """
     variants = choose_variants(request.attention)
     task = load_task(request.data)
@@ -107,7 +112,11 @@ def train(
 
 
 def _batches(task: Any, max_tokens: int, device: torch.device) -> Iterator[Any]:
-    """Batches of one epoch after the other, shuffled as fairseq does with seed 1."""
+    """Yield training batches forever, epoch by epoch, shuffled as fairseq does with seed 1.
+
+    Raises:
+        InputError: no sentence pair fits into a batch.
+    """
     task.load_dataset("train")
     dataset, longest = task.dataset("train"), min(max_tokens, 1024)
     if not ((dataset.src_sizes <= longest) & (dataset.tgt_sizes <= longest)).any():
@@ -126,7 +135,7 @@ def _batches(task: Any, max_tokens: int, device: torch.device) -> Iterator[Any]:
 
 
 def in_blocks(times: Times, number: int = _BLOCKS) -> Times:
-    """Sum up consecutive times in blocks of equal size, within one."""
+    """Return the sums of consecutive times, in at most ``number`` blocks whose sizes differ by at most one."""
     blocks: Times = {}
     for name, values in times.items():
         n = min(number, len(values))

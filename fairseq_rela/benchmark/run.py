@@ -1,4 +1,4 @@
-"""One run of the benchmark: what is measured at which size, and the record of it."""
+"""Run the benchmark: choose sizes, measure all parts, and write the record."""
 
 import datetime
 import os
@@ -21,14 +21,15 @@ PARTS = ("core", "training", "decoding", "parameters", "flops")
 
 
 class Plan(NamedTuple):
-    """
+    """Sizes and time of a benchmark.
+
     Attributes:
-        seconds: the time for all that is timed; what runs before and between comes on top.
-        rounds: the least and the largest number of rounds.
-        cells: of the attention core.
-        training: size, target tokens and length of a training step.
-        decoding: size, source lengths, and the two batch sizes.
-        dtype: of all models and cores.
+        seconds: time for all timed rounds; preparation takes additional time.
+        rounds: smallest and largest number of rounds.
+        cells: settings of the attention core.
+        training: model size, tokens of a batch and sentence length of a training step.
+        decoding: model size, source lengths, and batch sizes in sentences.
+        dtype: precision of all models and cores.
     """
 
     seconds: float
@@ -39,12 +40,12 @@ class Plan(NamedTuple):
     dtype: str
 
 
-# lengths in pieces of ten equal parts of a news test set, by and large (Figure 2)
+# typical source lengths in pieces of ten equal parts of a news test set, sorted by length (Figure 2)
 GROUPS = (8, 13, 17, 20, 24, 28, 32, 38, 46, 66)
 
 
 def _cells(lengths: Sequence[int], masked: Sequence[int], tokens: int, dtype: str) -> List[Cell]:
-    """Every length without masks, some with each mask and with dropout, as in training."""
+    """Return a cell without masks for every length, and cells with masks and dropout for the lengths in ``masked``."""
     cells = [Cell(length, max(tokens, length), dtype=dtype) for length in lengths]
     for length in masked:
         cell = Cell(length, max(tokens, length), dtype=dtype)
@@ -58,10 +59,15 @@ def _cells(lengths: Sequence[int], masked: Sequence[int], tokens: int, dtype: st
 
 
 def make_plan(device: str, quick: bool, lengths: Optional[Sequence[int]] = None) -> Plan:
-    """What is run: in 4 minutes on two cores where quick, in 6 on a GPU, else in about half an hour.
+    """Return the sizes to measure on a device.
+
+    A quick run takes about 4 minutes on two CPU cores; otherwise a run takes about half an hour there, and about 6
+    minutes on a GPU.
 
     Args:
-        lengths: T of the core, instead of the usual ones.
+        device: ``cpu`` or ``cuda``.
+        quick: measure smaller models and fewer lengths.
+        lengths: values of T for the attention core, instead of the usual ones.
     """
     plan = _usual_plan(device, quick)
     if lengths is None:
@@ -102,15 +108,21 @@ def run(
     trained: Optional[trained_models.Request] = None,
     real: Optional[real_text.Request] = None,
 ) -> Dict[str, Any]:
-    """Measure and write ``output/benchmark.json``.
+    """Run the benchmark, write ``output/benchmark.json``, and return its content.
 
     Args:
-        trained: decode by these models, instead of by models with fresh weights.
-        real: train on this text, instead of on one random batch.
+        output: folder of the result; created if needed.
+        plan: sizes and time, see :func:`make_plan`.
+        device: ``cpu`` or ``cuda``.
+        parts: some of :data:`PARTS`.
+        threads: number of CPU threads; None for torch's default.
+        progress: called with a line of text for each step.
+        trained: decode with these models instead of models with random weights.
+        real: train on this text instead of a random batch.
 
     Raises:
-        InputError: no such part or device, torch is too old, the folder cannot be written, or variants disagree
-            that should not; or what is wrong with the models and data that are given.
+        InputError: a part or the device is unknown or missing, torch is older than 2, ``output`` cannot be written,
+            candidates that should agree do not, or the given models or data cannot be used.
     """
     for part in parts:
         if part not in PARTS:
@@ -128,7 +140,7 @@ def run(
     where = torch.device(device)
     loaded = trained_models.load(trained, where, plan.dtype) if trained is not None and "decoding" in parts else None
     if real is not None:
-        real_text.choose_variants(real.attention)  # known before hours of work
+        real_text.choose_variants(real.attention)  # raises errors before the long measurements
     synchronise = torch.cuda.synchronize if device == "cuda" else (lambda: None)
     result: Dict[str, Any] = {**describe(where), "plan": {"seconds": plan.seconds, "rounds": list(plan.rounds)}}
     shares = {"core": 0.5, "training": 0.2, "decoding": 0.3}
@@ -174,7 +186,7 @@ def run(
 
 
 def describe(device: torch.device) -> Dict[str, Any]:
-    """Where and when: versions, the device, threads, the command."""
+    """Return date, command, versions, device, threads, and load of this run, for the record."""
     versions = {"python": platform.python_version(), "fairseq_rela": __version__, "torch": torch.__version__}
     for name in ("ve-fairseq", "fairseq-fixed", "fairseq", "entmax", "triton"):
         try:
@@ -193,7 +205,10 @@ def describe(device: torch.device) -> Dict[str, Any]:
 
 
 def text(result: Dict[str, Any]) -> str:
-    """The main figures in lines: medians over softmax's time, below 1 is faster."""
+    """Return the main results as lines of text: median and quartiles of the time divided by the baseline's.
+
+    The baseline is softmax, or SDPA in cells where softmax does not fit into memory. Below 1 is faster.
+    """
     lines = []
     for cell in result.get("core", ()):
         found = cell["passes"]["forward_backward"]["ratio"]

@@ -1,4 +1,4 @@
-"""Interleaved timing and its statistics."""
+"""Time several candidates in turn, and compare their times."""
 
 import statistics
 import time
@@ -15,21 +15,21 @@ def interleave(
     synchronise: Callable[[], Any] = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Tuple[Times, Dict[str, str]]:
-    """Time candidates in turn, so that whatever else the machine does meets all of them.
+    """Time candidates in turn, so that other load on the machine affects all of them.
 
-    Each is run once before. A round runs all of them once, each round beginning with the next one. Where the least
-    number of rounds would take more than twice the budget, the slowest candidates are left out, as far as they are
-    more than twice as slow as the first one, the baseline.
+    Each candidate runs once before, to estimate its time. A round then runs each candidate once, and each round starts
+    with another candidate. If the smallest number of rounds would take more than twice the budget, the slowest
+    candidates are left out, but only those that take more than twice the time of the first candidate, the baseline.
 
     Args:
-        candidates: what to run, by name.
-        budget: seconds after which no round begins, once the least number is done.
-        rounds: the least and the largest number of rounds.
-        synchronise: waits until a device has done its work.
-        clock: gives seconds.
+        candidates: functions to time, by name, the baseline first.
+        budget: seconds; no new round starts after this time, once the smallest number of rounds is done.
+        rounds: smallest and largest number of rounds.
+        synchronise: waits until the device has finished its work.
+        clock: returns the time in seconds.
 
     Returns:
-        seconds of each round by name, and the reasons for those left out.
+        the seconds of each round, by name, and the reasons for the candidates left out, by name.
     """
     least, most = rounds
     skipped: Dict[str, str] = {}
@@ -43,7 +43,7 @@ def interleave(
         if slowest in warm:
             names.remove(slowest)
             skipped[slowest] = f"a run takes {seconds[slowest]:.1f} s, too long for {least} in {budget:.0f} s"
-        else:  # a first run may have made tables and compiled
+        else:  # time it again, because the first run may have compiled code
             warm.add(slowest)
             seconds[slowest] = _seconds(candidates[slowest], synchronise, clock)
     times: Times = {name: [] for name in names}
@@ -63,15 +63,15 @@ def in_turns(
     synchronise: Callable[[], Any] = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Times:
-    """Time pieces of work that differ, each of them by every candidate, each beginning with the next one.
+    """Time every candidate on each of several pieces of work, each piece starting with another candidate.
 
     Args:
-        names: of the candidates.
-        work: functions that take a candidate's name.
-        synchronise, clock: as of :func:`interleave`.
+        names: names of the candidates.
+        work: functions that run one piece of work with the candidate of a name.
+        synchronise, clock: as for :func:`interleave`.
 
     Returns:
-        seconds of each piece of work by name.
+        the seconds of each piece of work, by name.
     """
     times: Times = {name: [] for name in names}
     for number, run in enumerate(work):
@@ -90,7 +90,7 @@ def _seconds(run: Callable[[], Any], synchronise: Callable[[], Any], clock: Call
 
 
 def summary(values: Sequence[float]) -> Dict[str, Any]:
-    """Median, quartiles (their distance is the spread) and number of values."""
+    """Return ``median``, the quartiles ``q1`` and ``q3``, and ``rounds``, the number of values."""
     if len(values) == 1:
         low = high = values[0]
     else:
@@ -99,6 +99,6 @@ def summary(values: Sequence[float]) -> Dict[str, Any]:
 
 
 def compare(times: Times, baseline: str) -> Dict[str, Dict[str, Any]]:
-    """Each candidate's time over the baseline's, round by round, summed up: below 1 is faster."""
+    """Return :func:`summary` of each candidate's time divided by the baseline's in the same round; < 1 is faster."""
     base = times[baseline]
     return {name: summary([a / b for a, b in zip(values, base)]) for name, values in times.items()}

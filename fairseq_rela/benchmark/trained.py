@@ -1,4 +1,4 @@
-"""Decoding speed of trained models on a test set, in groups by source length (the paper's Figure 2)."""
+"""Benchmark of decoding with trained models on a test set, in groups by source length (Figure 2 of the paper)."""
 
 import math
 from functools import partial
@@ -27,16 +27,16 @@ GROUPS = 10
 
 
 class Request(NamedTuple):
-    """What to decode.
+    """Models and data of a decoding benchmark.
 
     Attributes:
-        checkpoints: of models, one of which has softmax attention everywhere.
-        data: the data folder they were trained on.
-        subset: of the data folder.
-        batches: numbers of sentences at a time.
-        rounds: how often each model decodes each group; once more before, untimed.
-        sentences: of each group, at equal distances in the order of their lengths; all of them where None.
-        decoding: how to search; ``max_tokens`` is not used.
+        checkpoints: checkpoints of the models, one of which has softmax attention at all sites.
+        data: the data folder that they were trained on.
+        subset: subset of the data folder to decode.
+        batches: batch sizes in sentences.
+        rounds: number of times that each model decodes each group; the first, additional time is not counted.
+        sentences: number of sentences to take of each group, evenly spaced by length; None for all.
+        decoding: settings of the search; ``max_tokens`` is not used.
     """
 
     checkpoints: Sequence[Path]
@@ -49,7 +49,14 @@ class Request(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """A model with its label, which is unique, and what its attention computes."""
+    """A trained model.
+
+    Attributes:
+        label: unique name of the model.
+        attention: description of its attention, such as ``rela_g``.
+        checkpoint: its file.
+        model: the model.
+    """
 
     label: str
     attention: str
@@ -58,10 +65,14 @@ class Trained(NamedTuple):
 
 
 def load_task(data: Path, gnmt_lenpen: Optional[float] = None) -> TranslationRelaTask:
-    """Return the plugin's task on a data folder.
+    """Return the task ``translation_rela`` for a data folder.
+
+    Args:
+        data: a data folder of ``rela prepare``.
+        gnmt_lenpen: exponent of the GNMT length penalty, or None for fairseq's length penalty.
 
     Raises:
-        InputError: not a data folder.
+        InputError: ``data`` is not a data folder.
     """
     source, target = settings_of(load_record(data)).languages
     return TranslationRelaTask.setup_task(
@@ -70,7 +81,7 @@ def load_task(data: Path, gnmt_lenpen: Optional[float] = None) -> TranslationRel
             source_lang=source,
             target_lang=target,
             gnmt_lenpen=gnmt_lenpen,
-            # what Hydra would fill in
+            # interpolated values, which Hydra would resolve
             train_subset="train",
             dataset_impl=None,
             required_seq_len_multiple=1,
@@ -81,11 +92,11 @@ def load_task(data: Path, gnmt_lenpen: Optional[float] = None) -> TranslationRel
 def load(request: Request, device: torch.device, dtype: str) -> List[Trained]:
     """Load the models, the baseline first.
 
-    Labels are attentions, such as ``rela_g``, or ``cross rela_g`` where other sites have softmax; models that share
-    one are told apart by the names of their folders.
+    A label is the attention, such as ``rela_g``, or ``cross rela_g`` if the other sites have softmax. If several
+    models have the same attention, the names of their folders are added.
 
     Raises:
-        InputError: a file that is no checkpoint of these data, a model given twice, or none with softmax alone.
+        InputError: a file is not a checkpoint for these data, a file is given twice, or no model has only softmax.
     """
     if len({path.resolve() for path in request.checkpoints}) < len(request.checkpoints):
         raise InputError("--checkpoints: a file is given twice; give each model once")
@@ -112,7 +123,7 @@ def _attention_label(model: nn.Module) -> str:
 
 
 def _with_own_labels(models: List[Trained]) -> List[Trained]:
-    """Give the first softmax model the baseline's name; of others with the same attention each its folder's name."""
+    """Make labels unique: add the name of folder or file if models share one, except to the first (the baseline)."""
     labels = [one.label for one in models]
     own: List[Trained] = []
     for one in models:
@@ -126,14 +137,17 @@ def _with_own_labels(models: List[Trained]) -> List[Trained]:
 
 
 def length_groups(lengths: Sequence[int], number: int = GROUPS, most: Optional[int] = None) -> List[List[int]]:
-    """Return the indices of sentences in groups of equal size, within one, the shortest sentences first.
+    """Return the indices of sentences in groups by length, the shortest sentences first.
+
+    The sizes of the groups differ by at most one.
 
     Args:
-        lengths: of the sentences.
-        most: how many sentences to take of each group, at equal distances; all where None.
+        lengths: lengths of the sentences.
+        number: number of groups.
+        most: number of sentences to take of each group, evenly spaced; None for all.
 
     Raises:
-        ValueError: fewer sentences than groups.
+        ValueError: there are fewer sentences than groups.
     """
     if len(lengths) < number:
         raise ValueError(f"{len(lengths)} sentences do not make {number} groups")
@@ -153,15 +167,23 @@ def decode(
     dtype: str,
     synchronise: Callable[[], Any] = lambda: None,
 ) -> List[Dict[str, Any]]:
-    """Time fairseq's beam search of every model on every group, models in turn, for each batch size.
+    """Time fairseq's beam search for each batch size and group of sentences, with the models in turn.
+
+    Args:
+        models: the models, the baseline first.
+        request: data and settings.
+        device: where to compute.
+        dtype: precision of the models, for the record.
+        synchronise: waits until the device has finished its work.
 
     Returns:
-        a cell for each batch size and group: ``length``, the mean of the sources in pieces without the end,
-        ``shortest``, ``longest``, ``sentences``, ``pieces`` (label to pieces written, without ends), ``batch``,
-        ``beam``, ``seconds`` (of the whole group) and ``ratio`` to the baseline, see :mod:`.timing`.
+        a cell for each batch size and group: ``length``, the mean source length in pieces, ``shortest`` and
+        ``longest``, ``sentences``, ``pieces`` (number of generated pieces by label), ``batch``, ``beam``, ``seconds``
+        for the whole group, and ``ratio`` to the baseline, see :mod:`.timing`. Pieces do not include ends of
+        sentences.
 
     Raises:
-        InputError: no such subset, or one with too few sentences.
+        InputError: the data have no such subset, or it has fewer sentences than groups.
     """
     task = load_task(request.data, request.decoding.gnmt_lenpen)
     task.load_dataset(request.subset)
@@ -208,13 +230,13 @@ def _sample(dataset: Any, indices: Sequence[int], device: torch.device) -> Dict[
 def _decode_group(
     task: Any, generator: Any, model: nn.Module, samples: Sequence[Any], pieces: Dict[str, int], label: str
 ) -> None:
-    """Decode and count the pieces of the best hypotheses, without their ends."""
+    """Decode the batches, and set ``pieces[label]`` to the number of pieces of the best hypotheses without ends."""
     hypotheses = [best[0] for sample in samples for best in task.inference_step(generator, [model], sample)]
     pieces[label] = sum(len(one["tokens"]) - 1 for one in hypotheses)
 
 
 def describe(request: Request, models: Sequence[Trained]) -> Dict[str, Any]:
-    """Return what was decoded, for the record."""
+    """Return the data, the settings and the models of a decoding benchmark, for the record."""
     return {
         **{"data": str(request.data), "subset": request.subset, "rounds": request.rounds, "groups": GROUPS},
         "sentences_of_a_group": request.sentences,

@@ -1,1 +1,1 @@
-"""Hand-written forms of what costs time, each beside the plain PyTorch it must equal."""
+"""Faster implementations of the slowest operations; tests compare each with plain PyTorch."""

@@ -1,4 +1,4 @@
-"""Which kernel computes rectified linear attention on a device: ``--rela-backend``."""
+"""The choice of the kernel that computes rectified linear attention on a device (``--rela-backend``)."""
 
 from functools import lru_cache
 from typing import Callable, NamedTuple, Optional, Tuple
@@ -16,12 +16,13 @@ CHOICES = {
 
 
 class Kernel(NamedTuple):
-    """
+    """The functions that compute rectified linear attention on one kind of device.
+
     Attributes:
-        name: for logs and records.
-        attend: with the arguments of :func:`fairseq_rela.kernels.relu_attention.attend`; the context in at least
-            float32.
-        norm: with the arguments of :func:`fairseq_rela.kernels.rms_norm.rms_norm`.
+        name: name in logs and records.
+        attend: function with the arguments of :func:`fairseq_rela.kernels.relu_attention.attend`, which returns the
+            context in float32 or float64.
+        norm: function with the arguments of :func:`fairseq_rela.kernels.rms_norm.rms_norm`.
         takes_half: queries, keys and values may be in half precision.
     """
 
@@ -35,17 +36,17 @@ _CPU = Kernel("cpu", relu_attention.attend, rms_norm.rms_norm, takes_half=False)
 
 
 def describe(name: str) -> str:
-    """What computed an attention in training, for the log: ``plain`` or a kernel's name in words."""
+    """Return a phrase for the log from ``plain`` or the name of a kernel."""
     return "plain PyTorch" if name == "plain" else f"the kernel {name}"
 
 
 def find(query: Tensor, head_dim: int, attn_mask: Optional[Tensor]) -> Tuple[Optional[Kernel], str]:
-    """The kernel for a pass over whole sequences, and without one the reason.
+    """Return the kernel for a pass over whole sequences, or None and the reason why there is no kernel.
 
     Args:
-        query: ``(T, B, d)``, of which device and precision count.
-        head_dim: d_h.
-        attn_mask: added to the scores, or None.
+        query: ``(T, B, d)``; only its device and precision are used.
+        head_dim: d_h, the number of columns of one head.
+        attn_mask: the mask that is added to the scores, or None.
     """
     device = query.device
     if attn_mask is not None and attn_mask.requires_grad:
@@ -61,16 +62,16 @@ def find(query: Tensor, head_dim: int, attn_mask: Optional[Tensor]) -> Tuple[Opt
 
 
 def mark_future(mask: Tensor) -> Tensor:
-    """Note on a ``(T, T)`` mask that it is minus infinity above the diagonal and 0 elsewhere.
+    """Mark a ``(T, T)`` mask as minus infinity above the diagonal and 0 elsewhere, and return it.
 
-    A kernel then need not look at it, which on a GPU would make the program wait.
+    A kernel then does not have to read its values, which on a GPU would require a synchronisation.
     """
     mask.rela_future = True
     return mask
 
 
 def is_future_mask(mask: Optional[Tensor]) -> bool:
-    """Whether the mask is one of :func:`mark_future`; a copy of such a mask is not."""
+    """Return whether :func:`mark_future` has marked this tensor; a copy of it is not marked."""
     return getattr(mask, "rela_future", False)
 
 
@@ -79,7 +80,7 @@ def _triton() -> Kernel:
     from . import triton_attention, triton_norm
 
     def attend(q: Tensor, k: Tensor, v: Tensor, *, attn_mask: Optional[Tensor], dropout: float, **options) -> Tensor:
-        # drawn on the CPU, whose generator fairseq seeds anew at each update: the GPU is not waited for
+        # drawn from the CPU's generator, which fairseq seeds at each update; the GPU's would need a synchronisation
         seed = int(torch.randint(2**31 - 1, ())) if dropout else 0
         return triton_attention.attend(q, k, v, causal=attn_mask is not None, dropout=dropout, seed=seed, **options)
 

@@ -1,4 +1,4 @@
-"""Whether the Triton kernels can run, without importing Triton where they cannot: it is an optional extra."""
+"""Check whether the Triton kernels can run. Triton is optional, and this module imports without it."""
 
 import os
 from contextlib import nullcontext
@@ -7,21 +7,23 @@ from typing import ContextManager, Optional
 
 import torch
 
-# Triton's interpreter runs the kernels on CPU tensors, slowly; Triton reads this when a kernel is defined
+# Triton's interpreter runs the kernels on CPU tensors, slowly. Triton reads this variable when a kernel is defined.
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 LARGEST_HEAD = 256
-OLDEST_TRITON = (3, 5)  # that of torch 2.9; the kernels were compiled with 3.5.1 and 3.7.1
+OLDEST_TRITON = (3, 5)  # comes with torch 2.9; the kernels were compiled with 3.5.1 and 3.7.1
 OLDEST_GPU = (8, 0)  # Ampere: bfloat16 products, and a maximum that lets NaN through
 
 
 def unavailable(
     device: torch.device, dtype: torch.dtype = torch.float32, head_dim: int = LARGEST_HEAD
 ) -> Optional[str]:
-    """Why the kernels cannot take tensors like these, in a few words for a message; None where they can.
+    """Return the reason why the kernels cannot compute with such tensors, for a message, or None if they can.
 
     Args:
-        head_dim: d_h, columns of one head.
+        device: device of the tensors.
+        dtype: precision of the tensors.
+        head_dim: d_h, the number of columns of one head.
     """
     if dtype not in DTYPES:
         return f"they know float16, bfloat16 and float32, not {str(dtype).replace('torch.', '')}"
@@ -31,13 +33,13 @@ def unavailable(
 
 
 def available(device: torch.device, dtype: torch.dtype = torch.float32, head_dim: int = LARGEST_HEAD) -> bool:
-    """Whether :func:`unavailable` finds nothing."""
+    """Return whether the kernels can compute with such tensors, see :func:`unavailable`."""
     return unavailable(device, dtype, head_dim) is None
 
 
 @lru_cache(maxsize=None)
 def _missing(device: torch.device) -> Optional[str]:
-    """What the machine lacks."""
+    """Return what the GPU, PyTorch or Triton of this machine lacks to run the kernels, or None."""
     if not INTERPRETED:
         if device.type != "cuda":
             return f"they need an NVIDIA GPU, and this is a {device.type}"
@@ -57,5 +59,5 @@ def _missing(device: torch.device) -> Optional[str]:
 
 
 def on_device(device: torch.device) -> ContextManager:
-    """Triton launches on the current GPU, which need not be the tensors'."""
+    """Return a context that makes ``device`` the current GPU, because Triton launches kernels on the current GPU."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

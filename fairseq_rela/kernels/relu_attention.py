@@ -1,17 +1,19 @@
-r"""Rectified linear attention with its gradient written out, for CPUs: it keeps one tensor of the scores' size.
+r"""Rectified linear attention for CPUs with explicit gradients, which save memory.
 
-With :math:`S = Q K^T / \sqrt{d_h}`, a dropout mask :math:`M` whose kept entries are :math:`1 / (1 - p)` and
-:math:`A = M \odot \max(S, 0)`, the context is :math:`Z = A V` and, for the gradient :math:`\bar Z` of :math:`Z`,
+Let :math:`S = Q K^T / \sqrt{d_h}`, plus masks, let :math:`M` be a dropout mask whose entries are 0 or
+:math:`1 / (1 - p)`, and :math:`A = M \odot \max(S, 0)`. The context is :math:`Z = A V`. A bar denotes a gradient of the
+loss. From :math:`\bar Z` follow
 
 .. math::
     \bar V = A^T \bar Z, \quad \bar S = \frac{[A > 0]}{1 - p} \odot \bar Z V^T, \quad
     \bar Q = \bar S K / \sqrt{d_h}, \quad \bar K = \bar S^T Q / \sqrt{d_h}
 
-since :math:`A > 0` exactly where a weight is neither rectified nor dropped: A alone, after dropout, is kept for the
-gradient, where autograd keeps the weights, the mask and their product. At a score of exactly 0 the gradient is 0.
+because :math:`A > 0` exactly where a weight is neither rectified nor dropped. So A is the only tensor of this size
+that is saved for the backward pass; autograd saves the weights, the mask and their product. The gradient at a score of
+exactly 0 is 0.
 
-Rectifying needs no sum over a row, so that the rows can be cut into tiles. From :data:`TILED_FROM` keys on the scores
-are computed a tile at a time, in the backward pass once again, and not kept, unless they are few bytes in all.
+ReLU needs no sum over a row, so the scores can be computed in tiles. With :data:`TILED_FROM` keys or more, and
+:data:`CACHED` bytes of scores or more, only one tile of A exists at a time, and the backward pass computes A again.
 """
 
 from typing import Any, Iterator, NamedTuple, Optional, Tuple
@@ -20,12 +22,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-TILED_FROM = 512  # keys; with fewer, computing the scores twice takes longer than fetching them from memory
-CACHED = 32 * 2**20  # bytes; fewer of scores stay in the caches, and are computed once
-TILE = 2 * 2**20  # bytes a thread, about; large since each operation starts and ends all threads
-ROWS = 256  # of a tile at least, for each tile reads all keys
+TILED_FROM = 512  # keys; with fewer, computing the scores twice takes longer than reading them from memory
+CACHED = 32 * 2**20  # bytes of scores; fewer stay in the CPU's caches, and are computed once
+TILE = 2 * 2**20  # bytes of a tile for each thread, about; large, because each operation starts and ends all threads
+ROWS = 256  # smallest number of rows in a tile, because each tile reads all keys
 
-# torch 1.12 multiplies what was in the memory of a small result by beta = 0, and NaN stays NaN
+# torch 1.12 multiplies the old contents of a small result by beta = 0, so that NaN stays NaN
 _OLD_TORCH = int(torch.__version__.split(".")[0]) < 2
 
 
@@ -40,20 +42,20 @@ def attend(
     attn_mask: Optional[Tensor] = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    r""":math:`concat_h(dropout(\max(scale\, Q_h K_h^T + mask, 0))\, V_h)`, differentiable once.
+    r"""Return :math:`concat_h(dropout(\max(scale\, Q_h K_h^T + mask, 0))\, V_h)`, which can be differentiated once.
 
-    The mask of dropout comes from torch's global generator. It is not the one that ``F.dropout`` would draw: that
-    costs as much as the attention itself. A probability is rounded to a multiple of 1/65536, and the weights are
-    scaled by the exact one, so that their mean is right.
+    The dropout mask is drawn with torch's global generator, but differs from that of ``F.dropout``, which takes as
+    long as the attention itself. The probability is rounded to a multiple of 1/65536. The weights that are kept are
+    scaled by the rounded probability, so that the mean of the weights is exact.
 
     Args:
-        q: projected queries, ``(T, B, d)``, float32 or float64, not scaled yet.
+        q: projected queries, ``(T, B, d)``, float32 or float64, not scaled.
         k, v: projected keys and values, ``(S, B, d)``.
-        scale: of the scores, :math:`1 / \sqrt{d_h}`.
+        scale: factor of the scores, :math:`1 / \sqrt{d_h}`.
         num_heads: H.
-        key_padding_mask: ``(B, S)``, true at padding.
+        key_padding_mask: ``(B, S)``, True at padding.
         attn_mask: ``(T, S)``, added to the scores; it gets no gradient.
-        dropout: probability of dropping a weight, 0 in evaluation.
+        dropout: probability of dropping a weight; 0 in evaluation.
 
     Returns:
         the context, ``(T, B, d)``.
@@ -72,17 +74,18 @@ def attend(
 
 
 def attend_step(queries: Tensor, keys: Tensor, values: Tensor, padding: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
-    """The same for one position of each hypothesis in decoding, differentiable by autograd; no dropout.
+    """Return context and weights for one decoding step, without dropout; autograd can differentiate it.
 
-    The hypotheses of a sentence stand next to each other, and where they share its keys one product serves them all.
+    The hypotheses of a sentence are neighbours in the batch. If they share the keys of the sentence, one matrix
+    product for each sentence and head computes the weights of all of them.
 
     Args:
-        queries: projected and scaled, ``(1, B, d)``.
-        keys, values: ``(B', H, S, d_h)``, of sentences with B / B' hypotheses each.
-        padding: ``(B', S)``, true at padding.
+        queries: projected and scaled queries, ``(1, B, d)``.
+        keys, values: projected keys and values, ``(B', H, S, d_h)``, of B' sentences with B / B' hypotheses each.
+        padding: ``(B', S)``, True at padding, or None.
 
     Returns:
-        the context, ``(1, B, d)``, and the weights, ``(B' H, B / B', S)``.
+        the context, ``(1, B, d)``, and the weights, ``(B' * H, B / B', S)``.
     """
     sentences, heads, length, head_dim = keys.shape
     keys, values = keys.view(-1, length, head_dim), values.view(-1, length, head_dim)
@@ -99,11 +102,12 @@ def attend_step(queries: Tensor, keys: Tensor, values: Tensor, padding: Optional
 
 
 class _Options(NamedTuple):
-    """
+    """Options of one call of :func:`attend`.
+
     Attributes:
         num_heads: H.
-        scale: of the scores.
-        threshold: random numbers of 16 bits below it drop a weight; 0 for no dropout.
+        scale: factor of the scores.
+        threshold: a weight is dropped if its random number of 16 bits is below this; 0 for no dropout.
     """
 
     num_heads: int
@@ -112,29 +116,29 @@ class _Options(NamedTuple):
 
     @property
     def kept_scale(self) -> float:
-        """What kept weights are multiplied by."""
+        """Return the factor 1 / (1 - p) of the weights that dropout keeps."""
         return 65536 / (65536 - self.threshold)
 
     @property
     def score_scale(self) -> float:
-        """relu(c x) = c relu(x) for c > 0, so that what dropout scales by costs no pass of its own."""
+        """Return the factor of the scores that includes that of dropout, because relu(c x) = c relu(x) for c > 0."""
         return self.scale * self.kept_scale
 
 
 def keep_mask(shape: Tuple[int, ...], threshold: int, generator: Optional[torch.Generator] = None) -> Tensor:
-    """Booleans, false with a probability of threshold / 65536: four for each number of 64 bits that is drawn."""
+    """Return random booleans, False with probability threshold / 65536. Each 64-bit random number gives four."""
     count = torch.Size(shape).numel()
     drawn = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None, generator=generator)
     return (drawn.view(torch.int16)[:count] >= threshold - 32768).view(shape)
 
 
 def _heads(x: Tensor, num_heads: int) -> Tensor:
-    """``(T, B, d)`` to ``(B*H, T, d_h)``, a view."""
+    """Return ``(T, B, d)`` as ``(B*H, T, d_h)``, a view if ``x`` is contiguous."""
     return x.reshape(x.size(0), x.size(1) * num_heads, x.size(2) // num_heads).transpose(0, 1)
 
 
 def _merged(x: Tensor, like: Tensor) -> Tensor:
-    """``(B*H, T, d_h)`` to ``(T, B, d)``."""
+    """Return ``(B*H, T, d_h)`` as ``(T, B, d)``, the shape of ``like``."""
     return x.transpose(0, 1).reshape(like.shape)
 
 
@@ -145,17 +149,17 @@ def _scaled_product(a: Tensor, b: Tensor, scale: float) -> Tensor:
 
 
 def _where_positive_(grad: Tensor, weights: Tensor) -> None:
-    """``grad`` where the weights are above 0, else 0, in place."""
+    """Set ``grad`` to 0, in place, where the weights are not above 0."""
     torch.ops.aten.threshold_backward.grad_input(grad, weights, 0, grad_input=grad)
 
 
 def _autocast_off(x: Tensor) -> torch.autocast:
-    """A backward pass may run under autocast, which would put the products in half precision."""
+    """Return a context without autocast, which would compute the products of a backward pass in half precision."""
     return torch.autocast(x.device.type, enabled=False)
 
 
 class _Whole(torch.autograd.Function):
-    """All scores at once."""
+    """Compute all scores at once, and save the weights for the backward pass."""
 
     @staticmethod
     def forward(
@@ -196,7 +200,7 @@ class _Whole(torch.autograd.Function):
 
 
 class _Tiled(torch.autograd.Function):
-    """A tile of the scores at a time, kept by neither pass."""
+    """Compute one tile of the scores at a time, in the backward pass again, and save no weights."""
 
     @staticmethod
     def forward(
@@ -240,11 +244,12 @@ class _Tiled(torch.autograd.Function):
 
 
 class _Tiling(NamedTuple):
-    """What the backward pass does as the forward pass did, for it draws the same masks of dropout again.
+    """Size of the tiles and seed of dropout. Both passes use the same, and so draw the same dropout masks.
 
     Attributes:
-        heads, rows: of a tile; the heads are those of all sentences.
-        seed: of the masks of dropout, None for none.
+        heads: heads in a tile, counted over all sentences (B * H in all).
+        rows: rows (queries) in a tile.
+        seed: seed of the dropout masks; None for no dropout.
     """
 
     heads: int
@@ -253,10 +258,10 @@ class _Tiling(NamedTuple):
 
     @classmethod
     def of(cls, queries: Tensor, keys: Tensor, options: _Options) -> "_Tiling":
-        """For each thread one head or more, whole ones where they fit.
+        """Choose tiles with at least one head for each thread, and with all rows of a head if they fit.
 
-        Threads that share a head split its rows in one operation and its columns in the next, and each waits for
-        what the other has in its cache: up to 1.6 times as long, where caches are far apart.
+        If threads shared a head, one operation would divide its rows among them and the next its columns, so that
+        threads would read from each other's caches. That takes up to 1.6 times as long if the caches are far apart.
         """
         row_bytes = keys.size(1) * keys.element_size()
         rows = min(max(TILE // row_bytes, ROWS), queries.size(1))
@@ -264,7 +269,7 @@ class _Tiling(NamedTuple):
         return cls(heads, rows, int(torch.empty((), dtype=torch.int64).random_()) if options.threshold else None)
 
     def buffer(self, keys: Tensor) -> Tensor:
-        """Memory for one tile, used over and over: fresh memory costs more than the arithmetic."""
+        """Return memory for one tile, to be used for all tiles; allocating takes longer than the arithmetic."""
         return keys.new_empty(self.heads * self.rows * keys.size(1))
 
     def weights(
@@ -275,7 +280,10 @@ class _Tiling(NamedTuple):
         attn_mask: Optional[Tensor],
         options: _Options,
     ) -> Iterator[Tuple[slice, slice, Tensor]]:
-        """Heads, rows and their weights after dropout, of scaled queries; each tile overwrites the one before."""
+        """Yield the heads, the rows and the weights after dropout of each tile.
+
+        The queries are scaled already. All tiles use the same memory, so each tile overwrites the one before.
+        """
         all_heads, length = queries.shape[:2]
         buffer = self.buffer(keys)
         generator = None if self.seed is None else torch.Generator().manual_seed(self.seed)

@@ -1,14 +1,16 @@
-r"""The (gated) RMSNorm with its gradient written out: in half the time of autograd's on a CPU, and it keeps less.
+r"""RMSNorm and gated RMSNorm with explicit gradients, which take half of autograd's time on a CPU and less memory.
 
-With :math:`n = z / RMS(z)`, :math:`\sigma = \sigma(w \odot z)` and :math:`y = \sigma \odot g \odot n`, for the
-gradient :math:`\bar y` of :math:`y`
+Let :math:`n = z / RMS(z)`, :math:`\sigma = \sigma(w \odot z)` and :math:`y = \sigma \odot g \odot n`. A bar denotes a
+gradient of the loss. From :math:`\bar y` follow
 
 .. math::
     a = \bar y \odot \sigma, \quad t = a \odot n, \quad u = t \odot g \odot (1 - \sigma) \\
     \bar g = \textstyle\sum t, \quad \bar w = \sum u \odot z, \quad
     \bar z = (a \odot g - n \, \overline{t \odot g}) / RMS(z) + u \odot w
 
-with sums over all but the last dimension and the mean over the last. Only z and a number for each row are kept.
+The sums are over all dimensions except the last, and :math:`\overline{t \odot g}` is the mean over the last one.
+Without a gate, :math:`\sigma = 1` and :math:`u = 0`. Besides the parameters, only z and one number for each row are
+saved for the backward pass.
 """
 
 import math
@@ -20,31 +22,36 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-_BLOCK = 2 * 2**20  # bytes of z of which the gradient is made at once: what it needs in between stays in the cache
+_BLOCK = 2 * 2**20  # bytes of z in one block of the backward pass, so that intermediate results stay in the cache
 
 
 def rms_norm(z: Tensor, weight: Tensor, gate: Optional[Tensor], eps: float) -> Tensor:
-    r""":math:`\sigma(w \odot z) \odot g \odot z / RMS(z)`, or without the gate where there is none.
+    r"""Return :math:`\sigma(w \odot z) \odot g \odot z / RMS(z)`, or :math:`g \odot z / RMS(z)` without a gate.
 
-    Equal to :func:`fairseq_rela.norms.rms_norm` and to :class:`fairseq_rela.norms.GatedRMSNorm` on the plain path.
-    It can be differentiated once.
+    :math:`RMS(z) = \sqrt{\overline{z^2} + \epsilon}` over the last dimension. Without a gate the result equals that
+    of :func:`fairseq_rela.norms.rms_norm`. The function can be differentiated once.
 
     Args:
         z: ``(..., d)``, float32 or float64.
         weight: the gain g, ``(d,)``, in the precision of z.
-        gate: w, ``(d,)``, or None.
+        gate: w, ``(d,)``, in the precision of z, or None.
+        eps: :math:`\epsilon`.
+
+    Returns:
+        ``(..., d)``, in the precision of z.
     """
-    if not torch.is_grad_enabled():  # decoding: many calls on few rows, where every operation counts
+    if not torch.is_grad_enabled():  # decoding makes many calls on few rows, and autograd.Function costs time
         return _norm(z, weight, gate, _root_mean_square(z, eps))
     return _RMSNorm.apply(z, weight, gate, eps)
 
 
 class Folded(NamedTuple):
-    r"""Parameters of the gated norm made ready for decoding: with :math:`silu(x) = x \sigma(x)`,
+    r"""Parameters of the gated norm, prepared for decoding. With :math:`silu(x) = x \sigma(x)`,
 
     .. math:: \sigma(w \odot z) \odot g \odot z / RMS(z) = silu(w \odot z) \odot (g / w) / RMS(z)
 
-    which is six small operations and not eight. A gate below 1e-20 is taken for it: the sigmoid is 1/2 either way.
+    The right side needs six small operations instead of eight. Gates of less than 1e-20 in absolute value are replaced
+    by 1e-20, to avoid a division by 0; the sigmoid is 1/2 in both cases.
 
     Attributes:
         gate: w.
@@ -63,7 +70,7 @@ class Folded(NamedTuple):
         return cls(gate, weight / gate * math.sqrt(size), _constant(math.sqrt(eps * size), gate.dtype, gate.device))
 
     def __call__(self, z: Tensor) -> Tensor:
-        """The norm of ``(..., d)``; it has no gradient."""
+        """Return the norm of z, ``(..., d)``, without a gradient."""
         norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
         return F.silu(z * self.gate, inplace=True).div_(torch.hypot(norm, self.offset)).mul_(self.gain)
 
@@ -75,7 +82,7 @@ def _norm(z: Tensor, weight: Tensor, gate: Optional[Tensor], rms: Tensor) -> Ten
 
 
 def _root_mean_square(z: Tensor, eps: float) -> Tensor:
-    """Of the last dimension, which stays; squares neither overflow nor vanish, as those of 1e-20 would."""
+    r"""Return :math:`\sqrt{\overline{z^2} + \epsilon} = hypot(\|z\|, \sqrt{\epsilon d}) / \sqrt d`, ``(..., 1)``."""
     size = z.size(-1)
     norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
     offset, scale = (_constant(value, z.dtype, z.device) for value in (math.sqrt(eps * size), size**-0.5))
@@ -84,7 +91,7 @@ def _root_mean_square(z: Tensor, eps: float) -> Tensor:
 
 @lru_cache(maxsize=None)
 def _constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    with torch.inference_mode(False):  # one made in inference could not be used in training
+    with torch.inference_mode(False):  # a tensor from inference mode cannot be used in training
         return torch.tensor(value, dtype=dtype, device=device)
 
 
@@ -102,7 +109,7 @@ class _RMSNorm(torch.autograd.Function):
         grad_z = torch.empty_like(z, memory_format=torch.contiguous_format)
         rows = max(_BLOCK // (z.size(-1) * z.element_size()), 1)
         blocks = zip(*(x.reshape(-1, x.size(-1)).split(rows) for x in (grad, z, rms, grad_z)))
-        # a backward pass may run under autocast, which would put the products in half precision
+        # a backward pass may run under autocast, which would compute the products in half precision
         with torch.autocast(grad.device.type, enabled=False):
             sums = [_gradients(g, x, r, out, weight, gate) for g, x, r, out in blocks]
         grad_weight, grad_gate = (None if x[0] is None else sum(x[1:], x[0]) for x in zip(*sums))
@@ -112,16 +119,16 @@ class _RMSNorm(torch.autograd.Function):
 def _gradients(
     grad: Tensor, z: Tensor, rms: Tensor, grad_z: Tensor, weight: Tensor, gate: Optional[Tensor]
 ) -> Tuple[Tensor, Optional[Tensor]]:
-    """Of weight and gate, by some rows of z; and of these rows, into ``grad_z``."""
-    # one more tensor of z's size: fresh memory costs more than arithmetic
+    """Return the gradients of gain and gate for some rows of z, and write the gradient of these rows to ``grad_z``."""
+    # the only new tensor of the size of z: allocating memory takes longer than the arithmetic
     inverse, row = rms.reciprocal(), rms.view(1, -1).reciprocal()
     product = grad * z
     if gate is not None:
         sigmoid = torch.mul(z, gate, out=grad_z).sigmoid_()
         product.mul_(sigmoid)  # t RMS(z)
-    # sums as products of matrices: they read once and write next to nothing
+    # matrix products compute the sums without intermediate results in memory
     grad_weight = torch.mm(row, product).squeeze(0)
-    mean = torch.mv(product, weight).unsqueeze(1).mul_(inverse).div_(z.size(1))  # of t g
+    mean = torch.mv(product, weight).unsqueeze(1).mul_(inverse).div_(z.size(1))  # mean of t g
     if gate is None:
         torch.mul(grad, weight, out=grad_z)
         grad_gate = None

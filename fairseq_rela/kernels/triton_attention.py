@@ -1,21 +1,23 @@
-r"""Rectified linear attention on a GPU without the weights ever in memory, forward and backward.
+r"""Rectified linear attention for GPUs, with Triton kernels that never write the weights to memory.
 
-With :math:`S = \alpha Q K^T`, 0/1 masks :math:`M` (what may be seen) and :math:`D` (what dropout keeps, rate p)
+Let :math:`S = \alpha Q K^T`. :math:`M` is 1 at allowed keys and 0 elsewhere; :math:`D` is 1 at weights that dropout
+with probability p keeps, and 0 elsewhere. A bar denotes a gradient of the loss.
 
 .. math::
     A = M \odot D \odot \max(S, 0) / (1 - p), \quad z = A V \\
     \bar S = [A > 0] \odot (\bar z V^T) / (1 - p), \quad
     \bar Q = \alpha \bar S K, \quad \bar K = \alpha \bar S^T Q, \quad \bar V = A^T \bar z
 
-ReLU needs no row statistics, so tiles of A are summed as they come, no state but q, k, v and the seed of D is kept,
-and the backward pass makes A again: one kernel walks over the keys for :math:`\bar Q`, one over the queries for
-:math:`\bar K` and :math:`\bar V`. Nothing is added atomically, so results repeat bit for bit on one GPU. Padded
-keys are read as 0, and so are their scores, weights and gradients.
+ReLU needs no sum over a row, so the products of A are summed tile by tile. Only q, k, v, the padding mask and the
+seed of D are saved, and the backward pass computes A again: one kernel loops over the keys for :math:`\bar Q`, another
+over the queries for :math:`\bar K` and :math:`\bar V`. There are no atomic additions, so results are bitwise
+reproducible on one GPU. Padded keys are read as 0, so that their scores, weights and gradients are 0.
 
-Products take operands in the precision of the inputs and sum in float32. D is Philox4x32 with 7 rounds at the
-counter (query, key // 8, sentence * H + head, 0): 16 bits a key, so that p is rounded to a multiple of 2^-16.
+Matrix products have operands in the precision of the inputs and sum in float32. D comes from Philox4x32 with 7 rounds
+at the counter (query, key // 8, sentence * H + head, 0). Each key gets 16 bits, so p is rounded to a multiple of
+2^-16.
 
-This module imports Triton; ask :func:`fairseq_rela.kernels.gpu.available` first.
+This module imports Triton; check :func:`fairseq_rela.kernels.gpu.available` first.
 """
 
 from functools import lru_cache
@@ -30,7 +32,7 @@ from torch.autograd.function import once_differentiable
 from ..errors import InputError
 from .gpu import INTERPRETED, on_device, unavailable
 
-# Triton's interpreter multiplies the bit patterns of bfloat16, and says nothing
+# Triton's interpreter multiplies the bit patterns of bfloat16, without an error
 _UPCAST = tl.constexpr(INTERPRETED)
 _ALL = tl.constexpr(tl.PropagateNan.ALL)
 _LARGEST_HALF = tl.constexpr(65504.0)
@@ -49,28 +51,29 @@ def attend(
     dropout: float = 0.0,
     seed: Optional[Union[int, Tensor]] = None,
 ) -> Tensor:
-    r""":math:`z = dropout(\max(\alpha Q K^T, 0)) V` for each head, heads concatenated; 0 for a row with nothing to see.
+    r"""Return :math:`z = concat_h(dropout(\max(\alpha Q_h K_h^T, 0)) V_h)`, with 0 for a query without an allowed key.
 
-    The result is float32 whatever comes in: a sum of unnormalised weights passes float16's 65504, and the norm
-    that follows needs float32. Weights are rounded to the precision of v before the product with it, and those
-    of float16 saturate at 65504. It can be differentiated once; gradients have the precision of their inputs.
+    The result is in float32, because a sum of unnormalised weights can exceed 65504, the largest number in float16,
+    and the norm that follows needs float32. Weights are rounded to the precision of v before the product with v; in
+    float16 they are limited to 65504. The function can be differentiated once; gradients have the precision of their
+    inputs.
 
     Args:
-        q: ``(T, B, H * d_h)``, float16, bfloat16 or float32, with any strides, as the projection leaves it.
-        k, v: ``(S, B, H * d_h)``, like q.
+        q: projected queries, ``(T, B, H * d_h)``, float16, bfloat16 or float32, with any strides.
+        k, v: projected keys and values, ``(S, B, H * d_h)``, in the precision of q.
         scale: :math:`\alpha`.
         num_heads: H.
-        key_padding_mask: ``(B, S)``, True at padding.
-        causal: query i sees keys 0 to i; T = S.
-        dropout: p, on the weights; those kept are divided by 1 - p.
-        seed: the same seed drops the same weights. None draws one from PyTorch's CPU generator, which
-            ``torch.manual_seed`` and activation checkpointing control. A tensor on the GPU is waited for.
+        key_padding_mask: ``(B, S)``, boolean, True at padding.
+        causal: query i sees only the keys 0 to i; requires T = S.
+        dropout: p, the probability of dropping a weight; weights that are kept are divided by 1 - p.
+        seed: seed of the dropout mask. None draws one from PyTorch's CPU generator, which ``torch.manual_seed`` and
+            activation checkpointing control. A tensor on the GPU causes a synchronisation.
 
     Returns:
-        ``(T, B, H * d_h)``, float32.
+        the context, ``(T, B, H * d_h)``, float32.
 
     Raises:
-        InputError: shapes, types or devices that do not fit, a dropout that is no probability below 1.
+        InputError: the kernels cannot run here, shapes, types or devices do not fit, or the dropout is not in [0, 1).
     """
     _check(q, k, v, num_heads, key_padding_mask, causal, dropout)
     threshold = min(round(dropout * _LEVELS), _LEVELS - 1)
@@ -108,7 +111,7 @@ def _check(
 
 
 class Tiles(NamedTuple):
-    """How one kernel cuts its work: queries and keys of a tile, warps of a program, stages of its pipeline."""
+    """Tile size of a kernel: queries and keys of a tile, warps of a program, and stages of its pipeline."""
 
     queries: int
     keys: int
@@ -117,21 +120,24 @@ class Tiles(NamedTuple):
 
 
 KERNELS = ("context", "grad_q", "grad_kv")
-LONG = 256  # from here on tiles no longer grow
+LONG = 256  # sequences longer than this have the same tiles
 
 
 @lru_cache(maxsize=None)
 def default_tiles(kernel: str, dtype: torch.dtype, block_d: int, capability: Tuple[int, int], longest: int) -> Tiles:
-    """The tiles of a kernel, one of :data:`KERNELS`: the largest found with next to no registers spilt.
+    """Return the tiles of a kernel, the largest that were found with almost no register spills.
 
-    Chosen by what the compiler reports for sm_80 and sm_90 with padding, causal mask and dropout on or off, and for
-    the shared memory of the smaller Ampere GPUs (99 KB); not by timings. A table and not ``triton.autotune``,
-    which would choose other tiles, and with them another order of summation, from one run to the next, and would
-    stop training for seconds at every new length.
+    They were chosen from the compiler's reports for sm_80 and sm_90, with padding, causal mask and dropout on or off,
+    and for the shared memory of the smaller Ampere GPUs (99 KB), not from timings. ``triton.autotune`` is not used: it
+    could choose different tiles, and so a different order of summation, in each run, and would stop training for
+    seconds at every new length.
 
     Args:
-        block_d: d_h in :func:`block_of`.
-        longest: the larger of T and S in :func:`block_of`, at most :data:`LONG`.
+        kernel: one of :data:`KERNELS`.
+        dtype: precision of the inputs.
+        block_d: d_h, rounded up by :func:`block_of`.
+        capability: compute capability of the GPU, such as (9, 0).
+        longest: the larger of T and S, rounded up by :func:`block_of`, at most :data:`LONG`.
     """
     if dtype == torch.float32:
         if block_d > 128:
@@ -159,7 +165,7 @@ def _capability(device: torch.device) -> Tuple[int, int]:
 
 
 def block_of(size: int) -> int:
-    """The power of two, at least 16, that holds ``size``: what a tensor core's product takes."""
+    """Return the smallest power of two that is at least ``size`` and 16, a size that tensor cores support."""
     return max(16, triton.next_power_of_2(size))
 
 
@@ -205,7 +211,7 @@ def _launch(
     outputs: Tuple[Tensor, ...],
     options: Tuple[float, int, bool, int, int],
 ) -> None:
-    """One program for each tile of the outputs, sentence and head; tiles of one head follow each other."""
+    """Run a kernel with one program for each sentence, head and tile of the outputs; tiles of a head are neighbours."""
     if not outputs[0].numel():
         return
     q, k = inputs[:2]
@@ -243,7 +249,7 @@ def _launch(
         )
 
 
-# --- on the GPU: one program computes BLOCK_M rows of queries, or BLOCK_N of keys, of one head ---
+# --- on the GPU: one program computes the outputs of BLOCK_M queries or of BLOCK_N keys of one head ---
 
 
 @triton.jit
@@ -258,7 +264,7 @@ def _dot(a, b, PRECISION: tl.constexpr):
 def _rows(
     pointer, start, allowed, row_stride, column_stride, HEAD_DIM: tl.constexpr, ROWS: tl.constexpr, D: tl.constexpr
 ):
-    """``(ROWS, D)`` of one head from row ``start`` on, 0 where not allowed."""
+    """Return the rows of one head from ``start`` on, ``(ROWS, D)``, with 0 in rows that are not allowed."""
     columns = tl.arange(0, D)
     mask = allowed[:, None]
     if HEAD_DIM != D:
@@ -291,7 +297,7 @@ def _keys_allowed(mask_pointer, start, mask_stride, src_len, PADDED: tl.constexp
 
 @triton.jit
 def _weights(scores, HALF: tl.constexpr):
-    """ReLU that lets NaN through; what float16 cannot hold saturates, since inf * 0 would be NaN."""
+    """Return ReLU of the scores. NaN stays NaN; for float16 weights are limited to 65504, because inf * 0 is NaN."""
     weights = tl.maximum(scores, 0.0, propagate_nan=_ALL)
     if HALF:
         weights = tl.minimum(weights, _LARGEST_HALF, propagate_nan=_ALL)
@@ -300,7 +306,10 @@ def _weights(scores, HALF: tl.constexpr):
 
 @triton.jit
 def _kept(seed, head, query_start, key_start, threshold, M: tl.constexpr, N: tl.constexpr):
-    """``(M, N)``: which weights dropout keeps, whatever the tiles. One call of Philox gives bits for 8 keys."""
+    """Return booleans ``(M, N)``, True at weights that dropout keeps.
+
+    They do not depend on the size of the tiles. One call of Philox gives the bits for 8 keys.
+    """
     zeros = tl.zeros((M, N // 8), dtype=tl.int32)
     queries = zeros + (query_start + tl.arange(0, M))[:, None]
     keys = zeros + (key_start // 8 + tl.arange(0, N // 8))[None, :]
@@ -315,10 +324,10 @@ def _kept(seed, head, query_start, key_start, threshold, M: tl.constexpr, N: tl.
 
 @triton.jit
 def _without_range(grad, HALF: tl.constexpr):
-    """Rows of a gradient divided by their largest entries, and those; by nothing but for float16.
+    """Return the rows of a gradient divided by their largest absolute values, and these values.
 
-    The norm's gradient at a null row is 5,000 times what comes in: it would be infinite in float16, and
-    inf * 0 = NaN in the gradient of v.
+    Only float16 rows are divided; otherwise the values are 1. At a null row the norm multiplies the gradient by 5,000,
+    which could be infinite in float16 and give inf * 0 = NaN in the gradient of v.
     """
     largest = tl.full((grad.shape[0],), 1.0, dtype=tl.float32)
     if HALF:
@@ -544,7 +553,7 @@ def _grad_kv(
     if CAUSAL:
         first = (start // BLOCK_M) * BLOCK_M
     end = tgt_len
-    if PADDED:  # nothing to do for a tile of padding
+    if PADDED:  # a tile with only padding is skipped
         end = tl.where(tl.max(allowed.to(tl.int32), axis=0) > 0, tgt_len, first)
     for query_start in range(first, end, BLOCK_M):
         queries = query_start + tl.arange(0, BLOCK_M)
@@ -552,7 +561,7 @@ def _grad_kv(
         grad_tile = _rows(grad, query_start, queries < tgt_len, grad_t, grad_c, HEAD_DIM, BLOCK_M, BLOCK_D)
         grad_tile, largest = _without_range(grad_tile, HALF)
         grad_tile = grad_tile.to(q_tile.dtype)
-        # (keys, queries), so that no tile is transposed on its way into the next product
+        # shape (keys, queries), so that the next product needs no transposition
         weights = _weights(_dot(k_tile, tl.trans(q_tile), PRECISION) * scale, HALF)
         if CAUSAL:
             weights = tl.where(keys[:, None] <= queries[None, :], weights, 0.0)

@@ -1,11 +1,11 @@
-r"""The (gated) RMSNorm of :mod:`fairseq_rela.kernels.rms_norm` on a GPU: one kernel forward, one backward.
+r"""RMSNorm and gated RMSNorm of :mod:`fairseq_rela.kernels.rms_norm` for GPUs, with one Triton kernel for each pass.
 
-Each row is read once and kept on the chip; z, the gain and the gate are all that is kept for the backward pass,
-which walks over the rows with a fixed number of programs and leaves a partial sum of each for the gradients of
-gain and gate, so that results repeat bit for bit on one GPU. Rows are divided by their largest entry before they
-are squared: squares neither overflow nor vanish.
+Each pass reads every row once and keeps it on the chip. Only z, the gain and the gate are saved for the backward pass.
+There, a fixed number of programs divide the rows among them, and each writes a partial sum of the gradients of gain
+and gate; results are therefore bitwise reproducible on one GPU. Rows are divided by their largest absolute value
+before they are squared, so that squares neither overflow nor vanish.
 
-This module imports Triton; ask :func:`fairseq_rela.kernels.gpu.available` first.
+This module imports Triton; check :func:`fairseq_rela.kernels.gpu.available` first.
 """
 
 import math
@@ -21,26 +21,31 @@ from torch.autograd.function import once_differentiable
 from ..errors import InputError
 from .gpu import INTERPRETED, on_device, unavailable
 
-LARGEST_ROW = 4096  # the backward pass over 8,192 numbers spills registers
+LARGEST_ROW = 4096  # with 8,192 numbers the backward pass spills registers
 
 
 def gated_rms_norm(
     z: Tensor, gain: Tensor, gate: Optional[Tensor], eps: float, dtype: Optional[torch.dtype] = None
 ) -> Tensor:
-    r""":math:`\sigma(w \odot z) \odot g \odot z / RMS(z)` over the last dimension, or without the gate.
+    r"""Return :math:`\sigma(w \odot z) \odot g \odot z / RMS(z)`, or :math:`g \odot z / RMS(z)` without a gate.
 
-    Computed in float32 whatever comes in. It can be differentiated once; gradients have the precision of their
-    inputs.
+    :math:`RMS(z) = \sqrt{\overline{z^2} + \epsilon}` over the last dimension. Everything is computed in float32. The
+    function can be differentiated once; gradients have the precision of their inputs.
 
     Args:
-        z: ``(..., d)``, float16, bfloat16 or float32, d at most 4,096.
+        z: ``(..., d)``, float16, bfloat16 or float32, with d at most 4,096.
         gain: g, ``(d,)``.
         gate: w, ``(d,)``, or None.
-        dtype: precision of the result, that of z unless given: what the output projection takes, without a pass
-            of its own for the cast.
+        eps: :math:`\epsilon`.
+        dtype: precision of the result, by default that of z. The precision of the output projection saves a separate
+            cast.
+
+    Returns:
+        ``(..., d)``, in ``dtype``.
 
     Raises:
-        InputError: shapes, types or devices that do not fit.
+        InputError: the kernels cannot run here or do not take this precision or size, or the gain or gate has
+            another shape or device than z requires.
     """
     _check(z, gain, gate)
     return _GatedRMSNorm.apply(z, gain, gate, float(eps), dtype or z.dtype)
@@ -84,7 +89,7 @@ class _GatedRMSNorm(torch.autograd.Function):
         rows, size = z.numel() // max(1, z.size(-1)), z.size(-1)
         shape = _shape(size)
         programs = max(1, min(triton.cdiv(rows, shape["ROWS"]), _programs(z.device)))
-        # of the gain, then of the gate: one sum for both
+        # row 0 for the gain, row 1 for the gate, so that one sum serves both
         partial = torch.empty((1 if gate is None else 2, programs, size), dtype=torch.float32, device=z.device)
         with on_device(z.device):
             _norm_grad[(programs,)](
@@ -95,7 +100,7 @@ class _GatedRMSNorm(torch.autograd.Function):
 
 
 def _shape(size: int) -> dict:
-    """Rows a program holds at once, and its warps: about 8 numbers a thread."""
+    """Return the compile-time arguments: rows that a program holds at once and its warps, with 8 numbers a thread."""
     block = max(16, triton.next_power_of_2(size))
     rows = max(1, 1024 // block)
     return {
@@ -108,7 +113,7 @@ def _shape(size: int) -> dict:
 
 @lru_cache(maxsize=None)
 def _programs(device: torch.device) -> int:
-    """Of the backward pass: a few for each multiprocessor."""
+    """Return the number of programs of the backward pass, 4 for each multiprocessor."""
     if INTERPRETED:
         return 4
     return 4 * torch.cuda.get_device_properties(device).multi_processor_count
@@ -119,7 +124,7 @@ def _programs(device: torch.device) -> int:
 
 @triton.jit
 def _normed(z, root_eps, SIZE: tl.constexpr):
-    r"""``z / RMS(z)``, and RMS(z) as two factors: their product may be too large for a reciprocal."""
+    r"""Return ``z / RMS(z)``, and RMS(z) as two factors, because the reciprocal of their product could vanish."""
     largest = tl.maximum(tl.max(tl.abs(z), axis=1), tl.maximum(root_eps, 1e-30))
     scaled = tl.div_rn(z, largest[:, None])
     small = tl.div_rn(tl.zeros_like(largest) + root_eps, largest)
@@ -184,7 +189,7 @@ def _norm_grad(
         z_tile = tl.load(z + offsets, mask=mask, other=0.0).to(tl.float32)
         through = tl.load(grad + offsets, mask=mask, other=0.0).to(tl.float32)
         normed, largest, root = _normed(z_tile, root_eps, SIZE)
-        # as in rms_norm.py: a, t and u
+        # the symbols of rms_norm.py: through is a, product is t and then t g, of_gate is u
         if GATED:
             sigmoid = tl.sigmoid(w * z_tile)
             through *= sigmoid

@@ -1,1 +1,1 @@
-"""Models; fairseq imports every module of this folder when it is given as part of ``--user-dir``."""
+"""Models. fairseq imports every module of this folder if the package is given as ``--user-dir``."""

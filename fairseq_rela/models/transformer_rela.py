@@ -1,4 +1,9 @@
-"""The Transformer with a choice of attention at each site: config, layers, encoder, decoder, model, archs."""
+"""The Transformer (Vaswani et al. 2017) with a choice of attention at each site, as fairseq model and architectures.
+
+The sites are the self-attention of the encoder, the self-attention of the decoder, and the cross-attention from the
+decoder to the encoder. All else is fairseq's Transformer. ``--arch`` takes a key of :data:`ARCHITECTURES`, and
+``--attention`` and ``--attention-sites`` take the names of :mod:`fairseq_rela.variants`.
+"""
 
 import argparse
 import dataclasses
@@ -35,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 MODEL_NAME = "transformer_rela"
 
-# What each --arch means, as differences from the first. Where the config below has None, these values hold.
+# Values of each --arch, as differences from the first one. They apply to options that are None in the config below.
 ARCHITECTURES: Dict[str, Dict[str, Any]] = {
     "transformer_rela": {
         "encoder_layers": 6,
@@ -80,10 +85,11 @@ _NESTED = {"encoder": EncDecBaseConfig, "decoder": DecoderConfig, "quant_noise":
 
 
 def _flat_fields() -> List[tuple]:
-    """(name, type, field) of every option, named as on fairseq's command line (``encoder_layers``).
+    """Return (name, type, field) of every option, named as on fairseq's command line (``encoder_layers``).
 
-    fairseq's config is nested, which its own command line and Hydra then disagree about; this one is flat.
-    Options that an architecture sets have the default None, so that what a person sets is told apart.
+    fairseq's config is nested, and its command line and Hydra use different names for the options; here the config
+    is flat, and the names agree. Options that an architecture sets have the default None, so that an option that the
+    user sets can be recognised.
     """
     own = [
         (
@@ -95,7 +101,7 @@ def _flat_fields() -> List[tuple]:
         ),
         (
             "attention_sites",
-            Any,  # a string, which a list in a Hydra override becomes
+            Any,  # a string; check_config makes one of a list in a Hydra override
             dataclasses.field(
                 default=",".join(SITES),
                 metadata={"help": "where it is used, of encoder,decoder,cross; the sites left out keep softmax"},
@@ -142,7 +148,8 @@ def _type_and_default(name: str, field: dataclasses.Field) -> tuple:
     if name in ("decoder_input_dim", "decoder_output_dim"):
         metadata["help"] = f"{name.replace('_', ' ')} (default: decoder_embed_dim)"
         return Optional[int], dataclasses.field(default=None, metadata=metadata)
-    if name.endswith("_layers_to_keep"):  # declared as a list there, used as "0,2,4"; a list becomes that
+    # fairseq declares a list but uses a string such as "0,2,4"; complete_config makes that string of a list
+    if name.endswith("_layers_to_keep"):
         return Any, dataclasses.field(default=None, metadata=metadata)
     if field.default is not dataclasses.MISSING:
         return field.type, dataclasses.field(default=field.default, metadata=metadata)
@@ -161,11 +168,12 @@ TransformerRelaConfig = dataclasses.make_dataclass(
 
 
 def apply_architecture(cfg: Any, name: str) -> None:
-    """Set, in ``cfg``, what architecture ``name`` prescribes and nobody has set.
+    """Set the options of architecture ``name`` in ``cfg`` where they are missing or None.
 
     Args:
         cfg: an ``argparse.Namespace``, a ``TransformerRelaConfig`` or a ``DictConfig``, changed in place.
-        name: a key of :data:`ARCHITECTURES`, or an architecture that another plugin registered.
+        name: a key of :data:`ARCHITECTURES`. Any other name, such as an architecture that another plugin registered,
+            gives the values of ``transformer_rela``.
     """
     for key, value in {**ARCHITECTURES[MODEL_NAME], **ARCHITECTURES.get(name, {})}.items():
         if getattr(cfg, key, None) is None:
@@ -176,12 +184,17 @@ def apply_architecture(cfg: Any, name: str) -> None:
 
 
 def complete_config(cfg: Any, name: str) -> None:
-    """Set, in ``cfg``, every option that nobody has set: by the architecture, or else to its default.
+    """Set all options in ``cfg`` that are missing or None, to the architecture's value or else to the default.
 
-    The layers that are built are those to keep, where they are given.
+    If ``encoder_layers_to_keep`` or ``decoder_layers_to_keep`` is given, the number of layers becomes the number of
+    kept layers.
+
+    Args:
+        cfg: as for :func:`apply_architecture`.
+        name: as for :func:`apply_architecture`.
 
     Raises:
-        InputError: layers to keep that cannot be.
+        InputError: the layers to keep are not a list of different numbers from 0.
     """
     apply_architecture(cfg, name)
     for key, value in vars(TransformerRelaConfig()).items():
@@ -196,13 +209,15 @@ def complete_config(cfg: Any, name: str) -> None:
 
 
 def record_built(model: "TransformerRelaModel", cfg: Any) -> None:
-    """Write into ``cfg`` what ``model`` was built as, so that a checkpoint with this config loads again.
+    """Copy the options that ``model`` was built with into ``cfg``, so that a checkpoint with this config loads again.
 
-    fairseq saves the config of the command line, and its own code sets other values while it builds: the number of
-    layers where some are to be kept, shared embeddings, activation checkpointing.
+    fairseq saves the config of the command line, but changes some options while it builds the model: the number of
+    layers if only some are kept, shared embeddings, and activation checkpointing.
 
     Args:
-        cfg: the config that is saved, changed in place.
+        model: the model that was built.
+        cfg: the config that fairseq saves, changed in place. ``encoder_layers_to_keep`` and
+            ``decoder_layers_to_keep`` become None.
     """
     with open_dict(cfg) if OmegaConf.is_config(cfg) else nullcontext():
         for key in vars(TransformerRelaConfig()):
@@ -212,16 +227,17 @@ def record_built(model: "TransformerRelaModel", cfg: Any) -> None:
 
 
 def nested_config(cfg: Any) -> TransformerConfig:
-    """The flat config as the nested one that fairseq's layers read, with ``attention`` and its sites added."""
+    """Return the nested config that fairseq's layers read, with the plugin's options (``attention``, ...) added."""
     values = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True) if OmegaConf.is_config(cfg) else vars(cfg)
     return TransformerConfig.from_namespace(argparse.Namespace(**values))
 
 
 def check_config(cfg: Any) -> None:
-    """Refuse a model that cannot be, before anything is built.
+    """Check the options of a model before it is built, and turn a list of attention sites into a string.
 
     Raises:
-        InputError: unknown variant, site or backend, heads that do not divide the size, no layers, sizes below 1.
+        InputError: an unknown variant, site, backend or kind of start values; a size, number of layers or number of
+            heads below 1; heads that do not divide the model size; a dropout outside [0, 1).
     """
     find_variant(cfg.attention)
     sites = parse_sites(cfg.attention_sites)
@@ -245,9 +261,9 @@ def check_config(cfg: Any) -> None:
 class TransformerRelaEncoderLayer(transformer_layer.TransformerEncoderLayerBase):
     """fairseq's encoder layer with the chosen self-attention.
 
-    fairseq 0.12.2 keeps zero-filled copies of all weights in each encoder layer and, once a checkpoint is
-    loaded, computes with them by torch's fused softmax kernel whatever ``self_attn`` is. Here there are no
-    such copies, and the layer always runs its own attention.
+    fairseq 0.12.2 keeps zero-filled copies of all weights in each encoder layer. After a checkpoint is loaded, it
+    uses them with torch's fused softmax kernel, even if ``self_attn`` is not softmax. This class removes the copies
+    and always runs its own attention.
     """
 
     def __init__(self, cfg: TransformerConfig, return_fc: bool = False) -> None:
@@ -305,14 +321,14 @@ class TransformerRelaDecoderLayer(transformer_layer.TransformerDecoderLayerBase)
         )
 
 
-# the zero-filled copies of fairseq 0.12.2's encoder layer
+# names of the zero-filled copies in the encoder layer of fairseq 0.12.2
 FUSED_PARAMETERS = tuple(
     f"{layer}_{kind}" for layer in ("in_proj", "out_proj", "fc1", "fc2") for kind in ("weight", "bias")
 )
 
 
 def _build_site(site: str, softmax, embed_dim: int, cfg: TransformerConfig, side, **options) -> MultiheadAttention:
-    """The attention of one site: fairseq's own, by its own hook, where the site keeps softmax."""
+    """Return the attention module of one site; a site with softmax gets fairseq's, from fairseq's own method."""
     if cfg.attention == "softmax" or site not in parse_sites(cfg.attention_sites):
         return softmax(embed_dim, cfg)
     return build_attention(
@@ -329,17 +345,17 @@ def _build_site(site: str, softmax, embed_dim: int, cfg: TransformerConfig, side
 
 
 def _backend(cfg: Any) -> str:
-    """Checkpoints from before there was a choice have none."""
+    """Return the backend; ``auto`` for older checkpoints, which lack this option."""
     return getattr(cfg, "rela_backend", None) or "auto"
 
 
 def _start_values(cfg: Any) -> str:
-    """Checkpoints from before there was a choice have none."""
+    """Return the kind of start values; ``fairseq`` for older checkpoints, which lack this option."""
     return getattr(cfg, "rela_init", None) or "fairseq"
 
 
 def _wrap(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
-    """Activation checkpointing and sharding, as fairseq's ``build_encoder_layer`` has them."""
+    """Add activation checkpointing and sharding to a layer, as fairseq's ``build_encoder_layer`` does."""
     if cfg.checkpoint_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
     return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
@@ -354,8 +370,8 @@ class TransformerRelaDecoder(TransformerDecoderBase):
     """fairseq's decoder with the chosen attention.
 
     Attributes:
-        gives_weights: False while training with a loss that reads no attention weights: fairseq asks the last layer
-            for them in every pass, for which fused attention has to give way to the plain way.
+        gives_weights: set to False to return no attention weights in training. fairseq requests the weights of the
+            last layer in every pass, and a fused kernel cannot return them.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -371,9 +387,9 @@ class TransformerRelaDecoder(TransformerDecoderBase):
         alignment_layer: Optional[int] = None,
         alignment_heads: Optional[int] = None,
     ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
-        """See :meth:`fairseq.models.transformer.TransformerDecoderBase.extract_features`."""
+        """Compute the features as :meth:`fairseq.models.transformer.TransformerDecoderBase.extract_features` does."""
         if self.training and not self.gives_weights and alignment_layer is None:
-            alignment_layer = -1  # no layer has this number, so none is asked for its weights
+            alignment_layer = -1  # no layer has this number, so no layer computes weights
         return self.extract_features_scriptable(
             prev_output_tokens,
             encoder_out,
@@ -392,11 +408,14 @@ class TransformerRelaDecoder(TransformerDecoderBase):
 
 @register_model(MODEL_NAME, dataclass=TransformerRelaConfig)
 class TransformerRelaModel(TransformerModelBase):
-    """Transformer (Vaswani et al. 2017) whose attention is chosen by ``--attention`` and ``--attention-sites``."""
+    """Transformer (Vaswani et al. 2017) with the attention of ``--attention`` at the sites of ``--attention-sites``.
+
+    It is the model ``transformer_rela`` of fairseq; its config is ``TransformerRelaConfig``.
+    """
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
-        """Every option of the flat config, without defaults, so that architectures can set what is not given."""
+        """Add every option of the flat config, without defaults, so that the architecture can set the missing ones."""
         gen_parser_from_dataclass(parser, TransformerRelaConfig(), delete_default=True)
 
     @classmethod
@@ -420,15 +439,19 @@ class TransformerRelaModel(TransformerModelBase):
         return TransformerRelaDecoder(cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
 
     def load_state_dict(self, state_dict: Dict[str, Any], strict: bool = True, model_cfg=None, args=None):
-        """As fairseq's; a checkpoint of a softmax Transformer fits too, and one with more layers than are to be kept.
+        """Load parameters, also from a softmax Transformer or from a model with more layers than are kept.
 
-        The norms of attentions that the checkpoint has none for start fresh, which one line of the log says.
+        Attention norms that the checkpoint lacks keep their start values, and a warning lists them.
 
         Args:
-            model_cfg: the config that will be saved with the model, which takes what the model was built as.
+            state_dict: the parameters.
+            strict: raise an error if parameters are missing or unknown.
+            model_cfg: the config that will be saved with the model, updated by :func:`record_built`; None if there
+                is none.
+            args: ignored.
 
         Raises:
-            InputError: other parameters, or of other shapes.
+            InputError: the parameters do not fit the model, in name or shape, or a layer to keep is missing.
         """
         state_dict = {k: v for k, v in state_dict.items() if not _is_fused_parameter(k)}
         with one_line_in_fairseq():
@@ -445,9 +468,9 @@ class TransformerRelaModel(TransformerModelBase):
             )
         with one_line_in_fairseq():
             try:
-                loaded = super().load_state_dict(state_dict, strict)  # without a config, by which it would prune
+                loaded = super().load_state_dict(state_dict, strict)  # with a config, fairseq would prune layers again
             except RuntimeError as error:
-                # torch lists every parameter; the first says enough
+                # torch lists every parameter; the first ones are enough
                 reason = " ".join(str(error).split()).partition(": ")[2][:200]
                 raise InputError(
                     f"the checkpoint does not fit the model ({reason}); give the data and architecture that it is of"
@@ -463,7 +486,10 @@ def _is_fused_parameter(key: str) -> bool:
 
 
 def _fresh_norms(model: nn.Module, state_dict: Dict[str, Any]) -> Dict[str, Any]:
-    """Parameters of the attention norms of which ``state_dict`` holds none at all."""
+    """Return the parameters of those attention norms of which ``state_dict`` has no parameter.
+
+    Attention modules that ``state_dict`` lacks altogether are left out.
+    """
     fresh = {}
     for name, module in model.named_modules():
         if isinstance(module, VariantAttention) and module.attn_norm is not None:
@@ -474,7 +500,12 @@ def _fresh_norms(model: nn.Module, state_dict: Dict[str, Any]) -> Dict[str, Any]
 
 
 def attention_modules(model: nn.Module) -> Dict[str, Dict[str, MultiheadAttention]]:
-    """The attention modules of a Transformer of this plugin or of fairseq: site to name to module."""
+    """Return the attention modules of a Transformer of this plugin or of fairseq.
+
+    Returns:
+        a dictionary from each site (``encoder``, ``decoder``, ``cross``) to a dictionary from the name of the module,
+        such as ``decoder.layers.0.self_attn``, to the module.
+    """
     found: Dict[str, Dict[str, MultiheadAttention]] = {site: {} for site in SITES}
     for name, module in model.named_modules():
         if isinstance(module, MultiheadAttention):
@@ -484,7 +515,7 @@ def attention_modules(model: nn.Module) -> Dict[str, Dict[str, MultiheadAttentio
 
 
 def describe_attention(model: nn.Module) -> str:
-    """One line: which attention each site has, such as ``encoder rela_g x 6, decoder softmax x 6, ...``."""
+    """Return one line that lists the attention of each site: ``encoder rela_g x 6, decoder softmax x 6, ...``."""
     parts = []
     for site, modules in attention_modules(model).items():
         names: Set[str] = {attention_name(m) for m in modules.values()}
@@ -500,5 +531,5 @@ def _register_architecture(name: str) -> None:
 
 
 for _name in ARCHITECTURES:
-    if _name != MODEL_NAME:  # registered with the model
+    if _name != MODEL_NAME:  # register_model has registered this one
         _register_architecture(_name)

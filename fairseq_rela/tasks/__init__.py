@@ -1,1 +1,1 @@
-"""Tasks; fairseq imports every module of this folder when it is given as part of ``--user-dir``."""
+"""Tasks. fairseq imports every module of this folder if the package is given as ``--user-dir``."""

@@ -1,4 +1,4 @@
-"""fairseq's translation task, with the GNMT length penalty and without lost sentences."""
+"""The task ``translation_rela``: fairseq's translation task with the GNMT length penalty and a few corrections."""
 
 import logging
 from contextlib import nullcontext
@@ -28,14 +28,22 @@ logger = logging.getLogger(__name__)
 
 
 def gnmt_length_penalty(length: int, alpha: float) -> float:
-    r""":math:`((5 + L) / 6)^\alpha` (Wu et al. 2016, eq. 14); L counts the end of sentence."""
+    r"""Return :math:`((5 + L) / 6)^\alpha` (Wu et al. 2016, eq. 14).
+
+    Args:
+        length: L, the tokens of a hypothesis, with the end of sentence.
+        alpha: :math:`\alpha`; the paper uses 0.6.
+    """
     return ((5.0 + length) / 6.0) ** alpha
 
 
 class GNMTScoring:
-    r"""Mixed into a sequence generator: hypotheses are scored :math:`\sum \log p \,/\, ((5 + L)/6)^\alpha`.
+    r"""Mixin for a sequence generator that scores hypotheses by :math:`\sum \log p \,/\, ((5 + L)/6)^\alpha`.
 
-    The search is fairseq's: it stops when ``beam`` hypotheses are finished. They are scored anew and sorted.
+    The search is fairseq's and stops when ``beam`` hypotheses are finished. These are then scored again and sorted.
+
+    Args:
+        gnmt_lenpen: :math:`\alpha`.
     """
 
     def __init__(self, *args: Any, gnmt_lenpen: float, **kwargs: Any) -> None:
@@ -57,26 +65,26 @@ class GNMTSequenceGenerator(GNMTScoring, SequenceGenerator):
 
 
 class GNMTSequenceGeneratorWithAlignment(SequenceGeneratorWithAlignment, GNMTSequenceGenerator):
-    """In this order: fairseq's looks for ``_generate`` behind itself."""
+    """GNMT scoring with alignments. fairseq's class stands first, because it calls ``super()._generate``."""
 
 
-# losses that take the output of a model and nothing else
+# losses that do not read attention weights
 READ_NO_WEIGHTS = (CrossEntropyCriterion, LabelSmoothedCrossEntropyCriterion)
 
 
 def _without_words(tokens: Tensor, pad: int, eos: int) -> Tensor:
-    """(B, L) tokens to (B,), True where a row has nothing but padding and ends of sentences."""
+    """Return ``(B,)``, True where a row of ``tokens``, ``(B, L)``, has only padding and ends of sentences."""
     return (tokens.eq(pad) | tokens.eq(eos)).all(dim=1)
 
 
 def _emptied(hypothesis: Dict[str, Any], eos: int) -> Dict[str, Any]:
-    """The hypothesis that ends at once, with probability 1."""
+    """Return the empty hypothesis: an end of sentence with probability 1."""
     return {
         **hypothesis,
         "tokens": hypothesis["tokens"].new_tensor([eos]),
         "score": hypothesis["score"].new_zeros(()),
         "positional_scores": hypothesis["positional_scores"].new_zeros(1),
-        "attention": hypothesis["attention"][..., :1],  # (S, T), of the first step
+        "attention": hypothesis["attention"][..., :1],  # (S, T) to (S, 1), the first step
         "alignment": hypothesis["alignment"][:0],
     }
 
@@ -90,13 +98,13 @@ class TranslationRelaConfig(TranslationConfig):
             "instead of fairseq's sum log p / L^LENPEN"
         },
     )
-    # fairseq's, as other tasks take what they need of other parts of the configuration
+    # interpolated from fairseq's optimization config, as in other tasks of fairseq
     update_freq: Any = II("optimization.update_freq")
 
 
 def _require_data(cfg: TranslationRelaConfig) -> None:
     if not cfg.data or "://" in cfg.data:
-        return  # nothing to see from here
+        return  # a remote folder cannot be checked here
     folders = [Path(path) for path in utils.split_paths(cfg.data)]
     for folder in folders:
         if not folder.is_dir():
@@ -107,7 +115,7 @@ def _require_data(cfg: TranslationRelaConfig) -> None:
     if None in langs:
         raise InputError(f"{folders[0]}: its languages do not show; give --source-lang and --target-lang")
     for option, given, found in zip(("--source-lang", "--target-lang"), (cfg.source_lang, cfg.target_lang), langs):
-        if given not in (None, found):  # fairseq infers both where one is left out, whatever the other says
+        if given not in (None, found):  # if one language is missing, fairseq infers both and ignores the other
             raise InputError(f"{option} {given} is not what {folders[0]} is of, {'-'.join(langs)}; give both languages")
     if langs[0] == langs[1]:
         raise InputError(f"source and target language are both {langs[0]}; give two different ones")
@@ -119,38 +127,43 @@ def _require_data(cfg: TranslationRelaConfig) -> None:
 
 @register_task("translation_rela", dataclass=TranslationRelaConfig)
 class TranslationRelaTask(TranslationTask):
-    """``--task translation_rela``: the ``translation`` task of fairseq, and
+    """fairseq's ``translation`` task with these additions:
 
-    * ``--gnmt-lenpen ALPHA`` for the length penalty of the paper,
-    * ``--print-alignment hard`` gives no link to a target word that attends to nothing, and ``soft`` prints rows
-      that sum to one, or a row of zeros for such a word,
-    * ``--replace-unk`` leaves such a word unknown,
-    * a blank sentence stays blank, where a model would make one up,
-    * an epoch that is resumed with other batches is noticed,
-    * outside training every sentence is in a batch: some versions of fairseq drop the last one unless its size
-      is a multiple of ``--required-batch-size-multiple``, 8 by default,
-    * checkpoints say of what dictionaries they are, and are refused for data with others.
+    * ``--gnmt-lenpen ALPHA`` sets the length penalty of the paper.
+    * ``--print-alignment hard`` gives no link to a target word that attends to nothing. ``--print-alignment soft``
+      prints rows that sum to one, or a row of zeros for such a word.
+    * ``--replace-unk`` leaves an unknown word in place if it attends to nothing.
+    * The translation of a blank sentence is blank. A model alone would invent a sentence.
+    * A warning appears if an epoch is resumed with different batches.
+    * Outside training, no sentence is lost. Some versions of fairseq drop the last batch if its size is not a
+      multiple of ``--required-batch-size-multiple``, 8 by default.
+    * Checkpoints record the checksums of their dictionaries, and are refused for data with other dictionaries.
     """
 
     def __init__(self, cfg: TranslationRelaConfig, src_dict: Any, tgt_dict: Any) -> None:
         super().__init__(cfg, src_dict, tgt_dict)
-        self.data_identity = self._identity()  # of the data's dictionaries, which --merge-src-tgt-embed changes
+        self.data_identity = self._identity()  # before --merge-src-tgt-embed changes the dictionaries
 
     @classmethod
     def setup_task(cls, cfg: TranslationRelaConfig, **kwargs: Any) -> "TranslationRelaTask":
-        """
+        """Return the task for the data folder and languages of ``cfg``.
+
         Raises:
-            InputError: no such folder, or none of binarised data of the two languages.
+            InputError: the folder does not exist, or has no binarised data of the two languages.
         """
         with one_line_in_fairseq():
             _require_data(cfg)
         return super().setup_task(cfg, **kwargs)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """As fairseq's; the config that is saved is that of the model, which files of embeddings only start.
+        """Build the model, and record in ``cfg`` the options that it was built with.
+
+        Args:
+            cfg: the config of the model, changed in place.
+            from_checkpoint: parameters will be loaded, so files of pretrained embeddings are not read.
 
         Raises:
-            InputError: embeddings are to be merged, and the data were binarised with two dictionaries.
+            InputError: ``--merge-src-tgt-embed`` is given, and the data were binarised with two dictionaries.
         """
         if getattr(cfg, "merge_src_tgt_embed", False) and getattr(self.cfg, "dataset_impl", None) != "raw":
             with one_line_in_fairseq():
@@ -160,7 +173,7 @@ class TranslationRelaTask(TranslationTask):
                 cfg.encoder_embed_path = cfg.decoder_embed_path = None
         model = super().build_model(cfg, from_checkpoint)
         if isinstance(model, TransformerRelaModel):
-            record_built(model, cfg)  # fairseq hands a copy of the config on where the architecture is the model's own
+            record_built(model, cfg)  # with --arch transformer_rela fairseq gives the model only a copy of the config
         return model
 
     def load_dataset(self, split: str, *args: Any, **kwargs: Any) -> None:
@@ -173,10 +186,10 @@ class TranslationRelaTask(TranslationTask):
         self._require_alignments(split)
 
     def _require_alignments(self, split: str) -> None:
-        """Refuse to train without the alignments that are asked for; fairseq goes on without a word.
+        """Check that the training data have alignments if they are requested; fairseq does not check this.
 
         Raises:
-            InputError: ``--load-alignments``, and the training data have none.
+            InputError: ``--load-alignments`` is given, and the training data have no alignments.
         """
         dataset = self.datasets[split]
         if self.cfg.load_alignments and split == self.cfg.train_subset and getattr(dataset, "align_dataset", 0) is None:
@@ -191,9 +204,10 @@ class TranslationRelaTask(TranslationTask):
         return {**super().state_dict(), TASK_STATE: self.data_identity}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """
+        """Load the state of the task from a checkpoint.
+
         Raises:
-            InputError: the model of a checkpoint was trained with other dictionaries, or from target to source.
+            InputError: the checkpoint's model was trained with other dictionaries, or from target to source.
         """
         state = dict(state_dict)
         with one_line_in_fairseq():
@@ -215,12 +229,12 @@ class TranslationRelaTask(TranslationTask):
         return identity(self.cfg.source_lang, self.cfg.target_lang, *checksums)
 
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
-        # only training leaves out sentences that are too long without asking
+        # only training sets ignore_invalid_inputs, which skips sentences that are too long
         training = dataset is self.datasets.get(self.cfg.train_subset) and kwargs.get("ignore_invalid_inputs")
         if not training:
             return super().get_batch_iterator(dataset, *args, **{**kwargs, "required_batch_size_multiple": 1})
-        # fairseq makes the batches once, by the epoch in which a process begins: one that goes on in the fifth would
-        # train on other batches than one that was never interrupted
+        # fairseq makes the batches once, and they depend on the first epoch of the process: without epoch=1, a run
+        # resumed in epoch 5 would train on other batches than a run that was never interrupted
         epoch, before = kwargs.pop("epoch", 1), self.dataset_to_epoch_iter.get(dataset)
         iterator = super().get_batch_iterator(dataset, *args, epoch=1, **kwargs)
         if iterator is not before:
@@ -247,16 +261,19 @@ class TranslationRelaTask(TranslationTask):
         prefix_tokens: Optional[Tensor] = None,
         constraints: Optional[Tensor] = None,
     ) -> List[List[Dict[str, Any]]]:
-        """As fairseq's, but a blank sentence stays blank: a model makes a sentence up for it."""
+        """Decode a batch as fairseq does, but give a blank translation for a blank sentence.
+
+        A sentence with a prefix or with constraints is not blank. Batches that are only scored are left unchanged.
+        """
         hypotheses = super().inference_step(generator, models, sample, prefix_tokens, constraints)
-        if isinstance(generator, SequenceScorer):  # which scores the reference
+        if isinstance(generator, SequenceScorer):  # scores references and generates nothing
             return hypotheses
         pad, eos = self.source_dictionary.pad(), self.source_dictionary.eos()
         blank = _without_words(sample["net_input"]["src_tokens"], pad, eos)
         if prefix_tokens is not None:
             blank &= _without_words(prefix_tokens, pad, eos).to(blank.device)
         if constraints is not None:
-            blank &= constraints[:, 0].eq(0).to(blank.device)  # how many there are
+            blank &= constraints[:, 0].eq(0).to(blank.device)  # column 0 holds the number of constraints
         for row in blank.nonzero(as_tuple=True)[0].tolist():
             hypotheses[row] = [_emptied(hypothesis, eos) for hypothesis in hypotheses[row]]
         return hypotheses
@@ -266,7 +283,7 @@ class TranslationRelaTask(TranslationTask):
     ) -> Any:
         with one_line_in_fairseq():
             kind = _alignment_kind(args)
-        # fairseq's own where all rows are softmax's
+        # softmax rows already sum to one, so fairseq's own function serves
         soft = soft_alignment if any(map(has_variant_cross_attention, models)) else utils.extract_soft_alignment
         extract = {"hard": hard_alignment, "soft": soft}.get(kind or "")
         if extract and getattr(args, "score_reference", False):
@@ -291,10 +308,10 @@ class TranslationRelaTask(TranslationTask):
 
 
 def _alignment_kind(args: Any) -> Optional[str]:
-    """Return ``hard`` or ``soft``, the alignments that hypotheses need, or None.
+    """Return the kind of alignments that the options need: ``hard``, ``soft`` or None.
 
     Raises:
-        InputError: ``--replace-unk``, which follows hard alignments, with soft ones.
+        InputError: ``--replace-unk``, which needs hard alignments, is given with ``--print-alignment soft``.
     """
     kind = getattr(args, "print_alignment", None) or None
     if getattr(args, "replace_unk", None) is None:
