@@ -36,7 +36,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except OSError as error:  # a full or read-only disk, or a folder without write permission
         where = f"{error.filename}: " if error.filename else ""
         reason = error.strerror or str(error)
-        print(f"rela {options.verb}: error: {where}{reason}; mend it, and give the same command again", file=sys.stderr)
+        print(f"rela {options.verb}: error: {where}{reason}; fix this and rerun the same command", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"rela {options.verb}: interrupted; the same command goes on from here", file=sys.stderr)

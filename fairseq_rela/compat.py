@@ -60,7 +60,7 @@ def require_fairseq() -> None:
         reason = " ".join(str(error).split())[:200]
         raise ImportError(
             f"fairseq's compiled part fairseq.data.data_utils_fast does not load ({type(error).__name__}: {reason}): "
-            "install numpy in the version that fairseq was built for, or build fairseq anew"
+            "install numpy in the version that fairseq was built for, or build fairseq again"
         ) from None
 
 

@@ -344,5 +344,5 @@ def _damage_named(where: Any) -> Iterator[None]:
             raise InputError(f"{where}: cannot be read ({error.strerror or error})") from error
         reason = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, NotImplementedError):
-            raise InputError(f"{where}: packed in a way that is not read ({reason}); pack it anew") from error
+            raise InputError(f"{where}: packed in a way that is not read ({reason}); pack it again") from error
         raise InputError(f"{where}: damaged or truncated ({reason}); fetch it again") from error
