@@ -1,13 +1,11 @@
 """Read the YAML files of ``configs/``, the one place where hyperparameters are written."""
 
-import hashlib
-import json
 import os
 import re
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 import yaml
 
@@ -308,16 +306,37 @@ def checksums(task: str, overrides: Sequence[str] = ()) -> Dict[str, str]:
     return {name: sha256(config_folder() / name) for name in _composed(task, overrides)}
 
 
-def contents(task: str, overrides: Sequence[str] = ()) -> Dict[str, str]:
-    """Return the SHA-256 checksum of the values in the files of :func:`checksums`.
+_PACKAGE_LINE = re.compile(r"(?:#.*\n)*?# @package (\S+)")  # among the comments at the top of a file
+# settings that name places and not models
+_PLACES = ("hydra.", "common.user_dir", "task.data", "checkpoint.save_dir")
 
-    Comments, key order and layout do not change these checksums.
+
+def composed_values(task: str, overrides: Sequence[str] = ()) -> Dict[str, Any]:
+    """Return the settings that Hydra composes for a task, before other overrides, such as ``{"model.dropout": 0.1}``.
+
+    Interpolations stay as they are written. Settings that name folders, and Hydra's own, are left out.
+
+    Args:
+        overrides: of the command line; those of the form ``GROUP=NAME`` choose files.
+
+    Raises:
+        InputError: one of the files is missing.
     """
-    found = {}
-    for name in _composed(task, overrides):
-        values = load_yaml(str(Path(name).parent), Path(name).stem)
-        found[name] = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
-    return found
+    found: Dict[str, Any] = {}
+    for name in _composed(task, overrides)[1:]:
+        header = _PACKAGE_LINE.match((config_folder() / name).read_text(encoding="utf-8"))
+        package = header.group(1) if header else str(Path(name).parent)
+        prefix = "" if package == "_global_" else f"{package}."
+        found.update(_flat(load_yaml(str(Path(name).parent), Path(name).stem), prefix))
+    return {key: found[key] for key in sorted(found) if not key.startswith(_PLACES)}
+
+
+def _flat(values: Dict[str, Any], prefix: str) -> Iterator[Tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def _composed(task: str, overrides: Sequence[str]) -> List[str]:

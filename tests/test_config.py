@@ -304,3 +304,19 @@ def test_every_yaml_builds_its_model(task):
     if layers == 6:
         embeddings = sum(m.weight.numel() for m in (model.encoder.embed_tokens, model.decoder.embed_tokens))
         assert sum(p.numel() for p in model.parameters()) - embeddings == 44_138_496 + 18_432  # FIDELITY section 4
+
+
+@pytest.mark.parametrize("overrides", [(), ("attention=relu", "size=base", "sites=cross", "run=gpu4")])
+def test_composed_values_are_those_that_hydra_composes(overrides):
+    from hydra import compose, initialize_config_dir
+
+    with initialize_config_dir(config_dir=str(config.config_folder()), version_base=None):
+        composed = compose("multi30k_en_de", overrides=list(overrides))
+    found = config.composed_values("multi30k_en_de", overrides)
+    assert found["model.attention"] == ("relu" if overrides else "rela_g") and len(found) > 30
+    assert not [key for key in found if key.startswith("hydra") or "dir" in key]
+    for key, value in found.items():
+        node = composed
+        for part in key.split("."):
+            node = node[part]
+        assert (list(node) if isinstance(value, list) else node) == value, key

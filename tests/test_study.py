@@ -223,8 +223,10 @@ def test_records_of_other_settings_are_refused(configs, tmp_path):
     recipe = tmp_path / "configs" / "recipe" / "paper.yaml"
     recipe.write_text("# a comment changes nothing\n" + recipe.read_text())
     assert runs.finished(study, job, places)
+    recipe.write_text(recipe.read_text().replace("model:\n", "model:\n  a_new_option: 0\n"))
+    assert runs.finished(study, job, places)
     recipe.write_text(recipe.read_text().replace("label_smoothing: 0.1", "label_smoothing: 0.2"))
-    with pytest.raises(InputError, match=r"measured with other configs \(recipe/paper.yaml\); remove it"):
+    with pytest.raises(InputError, match=r"measured with other configs \(criterion.label_smoothing\); remove it"):
         runs.finished(study, job, places)
 
 

@@ -92,6 +92,8 @@ def perform(study: Study, job: Job, places: Places) -> Dict[str, Any]:
 def finished(study: Study, job: Job, places: Places) -> Optional[Dict[str, Any]]:
     """Return the record of a job that is done or has diverged, or None if there is no record.
 
+    A setting that is new in ``configs/`` since the record was written is taken for one that changes nothing by default.
+
     Raises:
         InputError: the record is of other settings, or of other data than the prepared data.
     """
@@ -104,6 +106,8 @@ def finished(study: Study, job: Job, places: Places) -> Optional[Dict[str, Any]]
         made_of["data"] = record.get("made_of", {}).get("data")
     for key, value in made_of.items():
         old = record.get("made_of", {}).get(key)
+        if key == "configs" and isinstance(old, dict):
+            value = {name: value[name] for name in old if name in value}
         if old != value:
             what = f"{key} ({_first_difference(old, value)})"
             raise InputError(f"{path} was measured with other {what}; remove it to run this job again")
@@ -167,7 +171,7 @@ def _made_of(experiment: Experiment) -> Dict[str, Any]:
         "task": experiment.task,
         "attention": experiment.attention,
         "overrides": list(experiment.overrides),
-        "configs": config.contents(experiment.task, overrides),
+        "configs": config.composed_values(experiment.task, overrides),
         "data": _test_and_binaries(data) if (data / "prepare.json").is_file() else None,
         "gold": sha256(experiment.gold) if experiment.gold is not None and experiment.gold.is_file() else None,
     }
