@@ -2,21 +2,20 @@
 
 import datetime
 import os
-import platform
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
-from .. import __version__
 from ..data.lines import write_json
 from ..errors import InputError
+from ..machine import processor, versions
 from . import flops, models, real_text
 from . import trained as trained_models
 from .core import Cell, measure
 
+_RECORDED = ("ve-fairseq", "fairseq-fixed", "fairseq", "entmax", "triton")
 PARTS = ("core", "training", "decoding", "parameters", "flops")
 
 
@@ -187,17 +186,11 @@ def run(
 
 def describe(device: torch.device) -> Dict[str, Any]:
     """Return date, command, versions, device, threads, and load of this run, for the record."""
-    versions = {"python": platform.python_version(), "fairseq_rela": __version__, "torch": torch.__version__}
-    for name in ("ve-fairseq", "fairseq-fixed", "fairseq", "entmax", "triton"):
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "command": " ".join(["rela", *sys.argv[1:]]),
-        "versions": versions,
+        "versions": {**versions(_RECORDED), "torch": torch.__version__},
         "device": {"type": device.type, "name": name, "cores": os.cpu_count(), "threads": torch.get_num_threads()},
         "environment": {key: value for key, value in os.environ.items() if key.startswith(("MALLOC_", "OMP_", "KMP_"))},
         "load_before": _load(),
@@ -248,13 +241,3 @@ def _memory(device: torch.device) -> float:
 
 def _load() -> float:
     return os.getloadavg()[0]
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

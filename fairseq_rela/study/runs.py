@@ -3,16 +3,15 @@
 import gzip
 import json
 import os
-import platform
 import re
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from .. import __version__, config
+from .. import config
 from ..data.lines import read_json, read_record, sha256, write_json, write_whole
 from ..data.prepare import load_record
 from ..errors import InputError
+from ..machine import processor, versions
 from ..pipeline import Experiment, reproduce
 from .spec import Job, Study
 
@@ -22,6 +21,7 @@ _VALIDATION = re.compile(r"valid on 'valid' subset .* nll_loss (\S+) .* num_upda
 _SECONDS = re.compile(r"done training in ([\d.]+) seconds")
 # fairseq's messages if the loss or a gradient is not finite
 _DIVERGED = re.compile(r"FloatingPointError|Nan/Inf|Minimum loss scale reached|not finite")
+_RECORDED = ("torch", "ve-fairseq", "fairseq-fixed", "fairseq", "entmax", "sacrebleu")
 _SEPARATE = ("wake", "checkpoint")  # parts of an analysis that no table of a study shows
 
 
@@ -84,7 +84,7 @@ def perform(study: Study, job: Job, places: Places) -> Dict[str, Any]:
             raise
         print(f"diverged: {error}")
         record.update(state="diverged", reason=_without_paths(str(error)), valid=_validations(experiment.run))
-    record.update(machine=_machine(), versions=_versions(), made_of=_made_of(experiment))
+    record.update(machine=_machine(), versions=versions(_RECORDED), made_of=_made_of(experiment))
     write_json(places.record(job), record)
     return record
 
@@ -193,27 +193,6 @@ def _machine() -> Dict[str, Any]:
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {"processor": processor(), "cores": os.cpu_count(), "gpu": gpu}
-
-
-def processor() -> str:
-    """Return the processor's name from ``/proc/cpuinfo``, or from Python's ``platform`` if it is not there."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-def _versions() -> Dict[str, str]:
-    versions = {"python": platform.python_version(), "fairseq_rela": __version__}
-    for name in ("torch", "ve-fairseq", "fairseq-fixed", "fairseq", "entmax", "sacrebleu"):
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
 
 
 def read_study(path: Path) -> Dict[str, Any]:
