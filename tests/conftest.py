@@ -51,6 +51,11 @@ def make_model(attention="rela_g", seed=0, task=None, **options):
     return model.double().eval()
 
 
+def values_of(model):
+    """A model's state; fairseq 0.12.2 has a buffer there that nobody gives a value and nobody reads."""
+    return {name: value for name, value in model.state_dict().items() if not name.endswith("_float_tensor")}
+
+
 def load_anything(path):
     """What torch has written, with whatever classes; torch before 1.13 knows no other way, and not the word."""
     options = {"weights_only": False} if "weights_only" in inspect.signature(torch.load).parameters else {}

@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 import torch
-from conftest import make_dictionary
+from conftest import make_dictionary, values_of
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import register_model_architecture
@@ -48,7 +48,7 @@ def test_a_namespace_builds_what_the_command_line_builds(folder, task, arch):
     wanted = tasks.setup_task(cfg.task).build_model(cfg.model)
     assert describe_attention(built) == "encoder softmax x 2, decoder softmax x 1, cross rela_g x 1"
     assert repr(built) == repr(wanted)
-    assert all(torch.equal(value, built.state_dict()[name]) for name, value in wanted.state_dict().items())
+    assert all(torch.equal(value, built.state_dict()[name]) for name, value in values_of(wanted).items())
     # and the rest of what a script does with it
     task = tasks.setup_task(args)
     trainer = Trainer(args, task, built, task.build_criterion(args))

@@ -6,7 +6,7 @@ import re
 
 import pytest
 import torch
-from conftest import make_model, make_task
+from conftest import make_model, make_task, values_of
 from fairseq.models.transformer import TransformerModelBase
 from test_models import from_flags, from_hydra
 
@@ -85,7 +85,7 @@ def test_the_default_is_fairseqs_own_bit_for_bit():
     config = TransformerRelaConfig(attention="softmax")
     apply_architecture(config, "transformer_rela_tiny")
     torch.manual_seed(7)
-    ours = TransformerRelaModel.build_model(config, make_task()).state_dict()
+    ours = values_of(TransformerRelaModel.build_model(config, make_task()))
     torch.manual_seed(7)
     theirs = TransformerModelBase.build_model(nested_config(config), make_task()).state_dict()
     names = [name for name in ours if name in theirs]
@@ -96,7 +96,7 @@ def test_the_default_is_fairseqs_own_bit_for_bit():
 def test_flags_hydra_and_no_key_at_all():
     def parameters(build):
         torch.manual_seed(3)
-        return build().state_dict()
+        return values_of(build())
 
     arch = "transformer_rela_tiny"
     default = parameters(lambda: from_flags("--arch", arch))

@@ -197,6 +197,8 @@ def test_collecting(configs, tmp_path):
 
 def test_collecting_writes_tables_page_figures_and_documents(configs, tmp_path, capsys, monkeypatch):
     from fairseq_rela.cli import main
+
+    pytest.importorskip("matplotlib")
     from fairseq_rela.study import tables
 
     configs(rows=[BASE["rows"][0], {"label": "rela_g", "attention": "rela_g", "table_1": 7}])
@@ -315,6 +317,7 @@ def test_a_missing_silver_alignment_stops_the_study_before_it_trains(configs, tm
 @pytest.mark.slow
 def test_the_synthetic_study_in_small(tmp_path):
     """Four rows and two seeds, killed once on the way; then everything is there, and a third call trains nothing."""
+    pytest.importorskip("matplotlib")
     overrides = [
         *("optimization.max_update=10", "checkpoint.save_interval_updates=2", "dataset.max_tokens=500"),
         *("lr_scheduler.warmup_updates=5", "lr_scheduler.warmup_init_lr=1e-4", "dataset.disable_validation=true"),
