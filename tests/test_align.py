@@ -232,6 +232,7 @@ def test_the_reverse_model_chooses_the_head_it_agrees_with(checkpoint, data, tex
 
 @pytest.mark.slow
 def test_heat_maps_of_named_heads_and_sentences(checkpoint, data, texts, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
     source, target, _ = texts
     command = ["analyze", checkpoint, "--data", data, "--source", source, "--target", target, "--tokenised"]
     names = ["cross.layer1.head2", "encoder.layer0.mean", "decoder.layer0.head0"]
@@ -258,6 +259,7 @@ def test_heat_maps_of_named_heads_and_sentences(checkpoint, data, texts, tmp_pat
 
 
 def test_a_single_raw_pair(checkpoint, data, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
     texts = [write(tmp_path / name, ["damok so."]) for name in ("one.xa", "one.xb")]
     command = ["analyze", checkpoint, "--data", data, "--source", texts[0], "--target", texts[1]]
     out = tmp_path / "out"
