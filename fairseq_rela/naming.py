@@ -8,7 +8,8 @@ from .variants import SITES
 
 _LONGEST = 120  # characters; file systems allow 255 bytes
 _ELSEWHERE = re.compile(r"cpu|gpu\d+|slurm")  # values of run= that select where a model is trained
-_SITES_KEYS = ("sites", "model.attention_sites")
+SITES_KEYS = ("sites", "model.attention_sites")
+SEED_KEY = "common.seed"
 
 
 def split_override(override: str) -> Tuple[str, str]:
@@ -26,7 +27,7 @@ def canonical(overrides: Sequence[str]) -> List[str]:
     found = []
     for override in overrides:
         key, value = split_override(override)
-        if key in _SITES_KEYS:
+        if key in SITES_KEYS:
             given = SITES if value == "all" else re.split(r"[,_\s'\"]+", value.strip("[] "))
             if set(given) != set(SITES):
                 rest = [site for site in given if site not in SITES]  # unknown sites, which the model refuses
@@ -69,7 +70,7 @@ def changes_the_model(override: str) -> bool:
 def _rank(override: str) -> Tuple[bool, bool, str]:
     """Return the sort key of an override: sites first, the seed last, as in the table of a study."""
     key, _ = split_override(override)
-    return key not in _SITES_KEYS, key == "common.seed", key
+    return key not in SITES_KEYS, key == SEED_KEY, key
 
 
 def _plain(text: str) -> str:

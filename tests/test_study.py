@@ -316,7 +316,7 @@ def test_a_missing_silver_alignment_stops_the_study_before_it_trains(configs, tm
 
 @pytest.mark.slow
 def test_the_synthetic_study_in_small(tmp_path):
-    """Four rows and two seeds, killed once on the way; then everything is there, and a third call trains nothing."""
+    """Four rows and two seeds, one row before the others; a third call trains nothing."""
     pytest.importorskip("matplotlib")
     overrides = [
         *("optimization.max_update=10", "checkpoint.save_interval_updates=2", "dataset.max_tokens=500"),

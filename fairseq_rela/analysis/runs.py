@@ -10,7 +10,7 @@ import numpy
 
 from ..data.lines import read_record
 from ..errors import InputError
-from ..naming import changes_the_model
+from ..naming import SEED_KEY, SITES_KEYS, changes_the_model, split_override
 from ..variants import SITES
 from .paper import TASK_NAMES, Ablation, find_row
 
@@ -18,8 +18,6 @@ FORMAT = 1
 LEVELS = ("pieces", "words")
 FILES = ("score", "train", "translate", "attention", "analysis", "examples", "rank", "benchmark")
 _WITH_FORMAT = ("analysis", "examples", "rank")
-_SEED = "common.seed"
-_SITES = ("model.attention_sites", "sites")
 _MADE_BY = {
     "analysis": "rela analyze",
     "examples": "rela analyze",
@@ -117,12 +115,14 @@ class Run(NamedTuple):
     @property
     def changed(self) -> List[str]:
         """The overrides that change the model, without the seed and the attention sites (see the rows of Table 1)."""
-        return [text for text in self.overrides if _key(text) not in (_SEED, *_SITES) and changes_the_model(text)]
+        kept = (SEED_KEY, *SITES_KEYS)
+        return [text for text in self.overrides if split_override(text)[0] not in kept and changes_the_model(text)]
 
     @property
     def seed(self) -> Optional[str]:
         """The seed of the training; None for the seed of ``configs/``."""
-        return next((text.split("=", 1)[1] for text in reversed(self.overrides) if _key(text) == _SEED), None)
+        settings = map(split_override, reversed(self.overrides))
+        return next((value for key, value in settings if key == SEED_KEY), None)
 
     @property
     def row(self) -> Optional[Ablation]:
@@ -299,15 +299,11 @@ def _attention(
         name = "/".join(sorted(others)) or ("softmax" if layers else None)
     if analysis.get("attention_sites"):
         return name, tuple(map(str, analysis["attention_sites"]))
-    given = [text.split("=", 1)[1] for text in files.get("train", {}).get("overrides", []) if _key(text) in _SITES]
+    settings = map(split_override, files.get("train", {}).get("overrides", []))
+    given = [value for key, value in settings if key in SITES_KEYS]
     if layers and name != "softmax":
         return name, tuple(site for site, entries in layers.items() if any(e.variant != "softmax" for e in entries))
     return name, _sites(given[-1]) if given else SITES
-
-
-def _key(override: str) -> str:
-    """Return the key of an override: ``common.seed`` for ``+common.seed=2``."""
-    return override.split("=", 1)[0].lstrip("+")
 
 
 def _sites(value: str) -> Tuple[str, ...]:

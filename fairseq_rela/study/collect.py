@@ -145,9 +145,7 @@ def _bootstraps(
         if run["state"] != "done" or other is None:
             continue
         sums = [run["translation"]["sha256"], other["translation"]["sha256"]]
-        entry = known.get(tuple(sums)) if references.sha256 is None else None
-        if references.sha256 is not None:
-            entry = known.get((*sums, references.sha256))
+        entry = known.get(tuple(sums) if references.sha256 is None else (*sums, references.sha256))
         if entry is None and references.lines is not None:
             mine, base = (list(read_lines(places.output / "runs" / one["translation"]["file"])) for one in (run, other))
             entry = paired_bootstrap(mine, base, references.lines, references.target_lang)
