@@ -37,7 +37,8 @@ class RelaMosesTokenizer:
     """
 
     def __init__(self, cfg: RelaMosesConfig) -> None:
-        from .data import prepare, text
+        from .data import prepare
+        from .text import preprocess as text
 
         with one_line_in_fairseq():
             if not cfg.source_lang or not cfg.target_lang:
@@ -78,7 +79,9 @@ class RelaBPE:
     """
 
     def __init__(self, cfg: RelaBPEConfig) -> None:
-        from .data import bpe, prepare, text, truecase
+        from .data import prepare
+        from .text import bpe, truecase
+        from .text import preprocess as text
 
         with one_line_in_fairseq():
             if not cfg.bpe_codes:

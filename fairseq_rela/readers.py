@@ -15,7 +15,7 @@ from fairseq.data import data_utils
 from fairseq.sequence_scorer import SequenceScorer
 from torch import Tensor
 
-from .analysis.alignment import Link, strongest_links
+from .alignment import Link, strongest_links
 from .errors import InputError, one_line_in_fairseq
 from .functional import as_probabilities
 

@@ -121,7 +121,7 @@ def translation_task(data, required_seq_len_multiple):
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory):
     """A raw synthetic corpus: folder with train, valid and test files."""
-    from fairseq_rela.data.synthetic import write_corpus
+    from fairseq_rela.corpora.synthetic import write_corpus
 
     folder = tmp_path_factory.mktemp("raw")
     write_corpus(folder, seed=3, train_pairs=300)

@@ -8,16 +8,17 @@ import torch
 from conftest import SHARED
 from test_pairs import UNKNOWN, by_hand, write
 
-from fairseq_rela import cli, pipeline
 from fairseq_rela.analysis import align as aligning
-from fairseq_rela.analysis import heatmaps
 from fairseq_rela.analysis.aer import count, read_links
 from fairseq_rela.analysis.analyze import analyze
 from fairseq_rela.analysis.capture import capture, load_model
 from fairseq_rela.analysis.goldset import open_gold_set
-from fairseq_rela.analysis.runs import load_runs
-from fairseq_rela.data.lines import read_lines
+from fairseq_rela.cli import main as cli
 from fairseq_rela.errors import InputError
+from fairseq_rela.experiment import pipeline
+from fairseq_rela.files.lines import read_lines
+from fairseq_rela.report import heatmaps
+from fairseq_rela.report.runs import load_runs
 
 SENTENCES = 40
 

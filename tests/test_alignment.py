@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_tasks import GENERATION, sample, task_with
 
-from fairseq_rela.analysis.aer import read_links
-from fairseq_rela.analysis.alignment import (
+from fairseq_rela.alignment import (
     as_pharaoh,
     merge_subwords,
     normal_rows,
@@ -20,6 +19,7 @@ from fairseq_rela.analysis.alignment import (
     strongest_sources,
     word_ids,
 )
+from fairseq_rela.analysis.aer import read_links
 
 
 def test_null_rows_align_nothing():

@@ -13,16 +13,10 @@ from test_models import random_batch
 
 from fairseq_rela import checkpoints
 from fairseq_rela.analysis.analyze import summarise
-from fairseq_rela.analysis.capture import (
-    capture,
-    derangement,
-    load_model,
-    read_sentences,
-    recorded_weights,
-)
+from fairseq_rela.analysis.capture import capture, derangement, load_model, read_sentences, recorded_weights
 from fairseq_rela.analysis.sparsity import count_sparsity
-from fairseq_rela.data.lines import read_lines
 from fairseq_rela.errors import InputError
+from fairseq_rela.files.lines import read_lines
 from fairseq_rela.models.transformer_rela import attention_modules
 from fairseq_rela.variants import VARIANTS
 

@@ -14,13 +14,13 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import build_model
 
-from fairseq_rela import pipeline
 from fairseq_rela.analysis import analyze as analysis
 from fairseq_rela.analysis.aer import count, read_links
 from fairseq_rela.analysis.capture import Sentence, derangement, read_sentences, recorded_weights
 from fairseq_rela.analysis.diversity import DiversityCount, count_diversity, normalised, tempered
-from fairseq_rela.data.lines import read_lines, sha256
 from fairseq_rela.errors import InputError
+from fairseq_rela.experiment import pipeline
+from fairseq_rela.files.lines import read_lines, sha256
 from fairseq_rela.models.transformer_rela import attention_modules
 
 HEADS = 4

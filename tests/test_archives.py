@@ -13,7 +13,7 @@ import zipfile
 import pytest
 from fileserver import PAGE, tar_of, zip_of
 
-from fairseq_rela.data.archives import kind, read_members, verify
+from fairseq_rela.corpora.archives import kind, read_members, verify
 from fairseq_rela.errors import InputError
 
 NOISE = random.Random(1).getrandbits(8 * 200000).to_bytes(200000, "little")  # longer than every buffer when packed

@@ -11,9 +11,9 @@ import pytest
 import torch
 from fairseq.modules import MultiheadAttention
 
-from fairseq_rela import attention as attention_module
 from fairseq_rela import functional
 from fairseq_rela.attention import VariantAttention, attention_name, build_attention
+from fairseq_rela.attention import plain as attention_module
 from fairseq_rela.errors import InputError
 from fairseq_rela.kernels import backends
 from fairseq_rela.variants import VARIANTS

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from fairseq_rela.analysis.figures import speed_figure
-from fairseq_rela.analysis.speed import load_speeds, rows, speeds_of
 from fairseq_rela.benchmark import real_text, timing, trained
 from fairseq_rela.benchmark.models import Size
 from fairseq_rela.benchmark.run import Plan, text
 from fairseq_rela.benchmark.run import run as run_benchmark
-from fairseq_rela.data.lines import read_lines
 from fairseq_rela.errors import InputError
-from fairseq_rela.evaluation import Decoding, translate
+from fairseq_rela.experiment.evaluation import Decoding, translate
+from fairseq_rela.files.lines import read_lines
+from fairseq_rela.report.figures import speed_figure
+from fairseq_rela.report.speed import load_speeds, rows, speeds_of
 
 CPU = torch.device("cpu")
 TINY = Size(layers=1, dim=16, ffn=16, heads=2, words=30)

@@ -9,8 +9,8 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq.token_generation_constraints import pack_constraints
 from test_tasks import GENERATION, sample, task_with
 
-from fairseq_rela import evaluation
-from fairseq_rela.data.lines import read_lines
+from fairseq_rela.experiment import evaluation
+from fairseq_rela.files.lines import read_lines
 
 WORDS, BLANK = 4, 1  # the row of the batch that is blank
 

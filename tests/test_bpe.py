@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from subword_nmt import apply_bpe
 from subword_nmt.learn_bpe import learn_bpe as subword_nmt_learns
 
-from fairseq_rela.data import bpe, learn_bpe
-from fairseq_rela.data.learn_bpe import learn
-from fairseq_rela.data.text import Preprocessor
 from fairseq_rela.errors import InputError
+from fairseq_rela.text import bpe, learn_bpe
+from fairseq_rela.text.learn_bpe import learn
+from fairseq_rela.text.preprocess import Preprocessor
 
 LINES = ["low lower lowest newer newest wider", "new low wide widest", "slow newest @-@ low"] * 5
 SUBWORD_NMT = (sys.executable, "-W", "ignore", "-c", "from subword_nmt.subword_nmt import main; main()")

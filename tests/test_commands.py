@@ -2,8 +2,8 @@
 
 import pytest
 
-from fairseq_rela import commands
 from fairseq_rela.errors import InputError
+from fairseq_rela.files import commands
 
 
 def test_a_command_that_fails_says_its_last_words_and_its_log(tmp_path, capsys):

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from fairseq_rela import config
 from fairseq_rela.errors import InputError
+from fairseq_rela.experiment import config
 from fairseq_rela.variants import VARIANTS
 
 CONFIGS = ROOT / "configs"

@@ -6,8 +6,8 @@ import json
 import pytest
 import wmt
 
-from fairseq_rela.data import corpora
-from fairseq_rela.data.corpora import Expected, Part, Sources, extract, finished, parse_sources
+from fairseq_rela.corpora import corpora
+from fairseq_rela.corpora.corpora import Expected, Part, Sources, extract, finished, parse_sources
 from fairseq_rela.errors import InputError
 
 LANGUAGES = ("en", "de")

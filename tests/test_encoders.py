@@ -7,10 +7,10 @@ import shutil
 import pytest
 
 from fairseq_rela import encoders
-from fairseq_rela.data import bpe
-from fairseq_rela.data.lines import read_lines
 from fairseq_rela.data.prepare import Corpus, Settings, prepare
 from fairseq_rela.errors import InputError
+from fairseq_rela.files.lines import read_lines
+from fairseq_rela.text import bpe
 
 
 def test_pieces_are_those_of_the_data(corpus, data):

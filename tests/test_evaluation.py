@@ -4,10 +4,10 @@ import pytest
 import sacrebleu
 from conftest import SHARED, run, sys
 
-from fairseq_rela.data.lines import read_lines
-from fairseq_rela.data.text import Preprocessor
 from fairseq_rela.errors import InputError
-from fairseq_rela.evaluation import Decoding, read_hypotheses, score
+from fairseq_rela.experiment.evaluation import Decoding, read_hypotheses, score
+from fairseq_rela.files.lines import read_lines
+from fairseq_rela.text.preprocess import Preprocessor
 
 OUTPUT = """INFO something
 S-6\tsource
@@ -88,8 +88,8 @@ def test_the_score_is_that_of_sacrebleus_command(tmp_path):
     references = [line + " And more." for line in RAW] * 3
     hypotheses = pieces([line.replace("a", "o", 1) for line in references])
     scores = score(hypotheses, references, "en")
-    from fairseq_rela.data import bpe
-    from fairseq_rela.data.text import Detokeniser
+    from fairseq_rela.text import bpe
+    from fairseq_rela.text.preprocess import Detokeniser
 
     detokenise = Detokeniser("en")
     write(tmp_path / "hyp", "".join(detokenise(bpe.undo(h)) + "\n" for h in hypotheses))

@@ -11,11 +11,12 @@ import torch
 from conftest import prepare_data, run_rela
 from test_checkpoints import write
 
-from fairseq_rela import checkpoints, cli
-from fairseq_rela.data import lines
+from fairseq_rela import checkpoints
+from fairseq_rela.cli import main as cli
 from fairseq_rela.data import prepare as prepare_module
-from fairseq_rela.data.lines import sha256, write_json
 from fairseq_rela.errors import InputError
+from fairseq_rela.files import lines
+from fairseq_rela.files.lines import sha256, write_json
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 

@@ -18,13 +18,13 @@ from conftest import run_rela
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from fairseq_rela import cli
+from fairseq_rela.alignment import as_pharaoh, word_ids
 from fairseq_rela.analysis import aer, rank
-from fairseq_rela.analysis.alignment import as_pharaoh, word_ids
-from fairseq_rela.data import bpe
+from fairseq_rela.cli import main as cli
 from fairseq_rela.data.prepare import load_record
-from fairseq_rela.data.text import Detokeniser, Preprocessor
 from fairseq_rela.errors import InputError
+from fairseq_rela.text import bpe
+from fairseq_rela.text.preprocess import Detokeniser, Preprocessor
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
 

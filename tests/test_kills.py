@@ -14,8 +14,8 @@ import torch
 from conftest import RELA, ROOT, run_rela
 
 from fairseq_rela import checkpoints
-from fairseq_rela.data.lines import sha256
-from fairseq_rela.naming import run_name
+from fairseq_rela.experiment.naming import run_name
+from fairseq_rela.files.lines import sha256
 
 pytestmark = pytest.mark.slow
 

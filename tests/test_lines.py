@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_rela.data.lines import (
+from fairseq_rela.errors import InputError
+from fairseq_rela.files.lines import (
     count_lines,
     read_json,
     read_line_blocks,
@@ -17,7 +18,6 @@ from fairseq_rela.data.lines import (
     write_json,
     write_whole,
 )
-from fairseq_rela.errors import InputError
 
 BREAKS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\x00"
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_rela.analysis.alignment import merge_subwords
+from fairseq_rela.alignment import merge_subwords
 from fairseq_rela.analysis.diversity import count_diversity, normalised, tempered
 from fairseq_rela.analysis.merging import layer_attention, memberships, merge_words, sum_to_one
 from fairseq_rela.analysis.sparsity import count_sparsity

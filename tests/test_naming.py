@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from fairseq_rela.errors import InputError
-from fairseq_rela.naming import changes_the_model, run_name
-from fairseq_rela.pipeline import Experiment, _refuse_different
+from fairseq_rela.experiment.naming import changes_the_model, run_name
+from fairseq_rela.experiment.pipeline import Experiment, _refuse_different
 
 
 @pytest.mark.parametrize(

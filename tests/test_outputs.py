@@ -5,13 +5,13 @@ import random
 import pytest
 from conftest import SHARED
 
-from fairseq_rela import cli
-from fairseq_rela.data.lines import read_lines
-from fairseq_rela.data.outputs import in_order, refuse_not_text
+from fairseq_rela.cli import main as cli
 from fairseq_rela.data.pairs import binarised_pairs
 from fairseq_rela.data.prepare import Corpus, Settings, prepare
 from fairseq_rela.errors import InputError
-from fairseq_rela.evaluation import score, suspect_order
+from fairseq_rela.experiment.evaluation import score, suspect_order
+from fairseq_rela.files.lines import read_lines
+from fairseq_rela.files.plain_text import in_order, refuse_not_text
 
 WORDS = ["a", "the", "fox", "over", "dog", "while", "seven", "bears", "sleep", "in", "their", "cave"]
 

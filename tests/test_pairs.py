@@ -7,10 +7,10 @@ from conftest import run_fairseq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_rela.data.lines import read_lines
 from fairseq_rela.data.pairs import binarised_pairs, describe_words, number_tokens
 from fairseq_rela.data.prepare import Settings, make_preprocessor
 from fairseq_rela.errors import InputError
+from fairseq_rela.files.lines import read_lines
 
 UNKNOWN = "ψωξ"  # letters that the corpus has not
 

@@ -8,7 +8,7 @@ from conftest import ROOT, run
 
 pytest.importorskip("matplotlib")
 
-from fairseq_rela.analysis import plots
+from fairseq_rela.report import plots
 
 STYLES = plots.choose_styles([("softmax", "softmax"), ("rela_g", "rela_g")])
 HOSTILE = ["$x$", "_hidden", "</script>", "a\u2028b", "\u4e2d\u6587", "-->"]
@@ -97,6 +97,6 @@ def test_colours_differ_in_grey():
 
 
 def test_matplotlib_is_imported_only_to_draw():
-    code = "import sys, fairseq_rela.analysis.plots, fairseq_rela.analysis.report; print('matplotlib' in sys.modules)"
+    code = "import sys, fairseq_rela.report.plots, fairseq_rela.report.page; print('matplotlib' in sys.modules)"
     result = run(sys.executable, "-W", "ignore", "-c", code, cwd=ROOT)
     assert result.stdout.strip() == "False", result.stderr[-500:]

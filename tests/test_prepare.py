@@ -10,13 +10,13 @@ import signal
 import pytest
 from conftest import run_rela
 
+from fairseq_rela.corpora.corpora import Expected
 from fairseq_rela.data import prepare as prepare_module
 from fairseq_rela.data.binarise import Binarised, count_sentences
-from fairseq_rela.data.corpora import Expected
-from fairseq_rela.data.folders import only_process
-from fairseq_rela.data.lines import read_lines, sha256
 from fairseq_rela.data.prepare import Corpus, Settings, load_record, prepare, segment_text
 from fairseq_rela.errors import InputError
+from fairseq_rela.files.folders import only_process
+from fairseq_rela.files.lines import read_lines, sha256
 
 SPLITS = ("train", "valid", "test")
 

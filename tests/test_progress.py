@@ -2,7 +2,7 @@
 
 import shutil
 
-from fairseq_rela.progress import TrainingProgress
+from fairseq_rela.experiment.progress import TrainingProgress
 
 CONFIG = (
     "{'_name': None, 'distributed_training': {'distributed_world_size': 2}, 'dataset': {'max_tokens': 6250}, "

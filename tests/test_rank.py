@@ -18,8 +18,8 @@ from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq_rela.analysis import damage, rank
 from fairseq_rela.analysis.analyze import summarise
 from fairseq_rela.analysis.capture import load_model, recorded_weights
-from fairseq_rela.data.lines import read_lines
 from fairseq_rela.errors import InputError
+from fairseq_rela.files.lines import read_lines
 from fairseq_rela.models.transformer_rela import attention_modules
 
 CPU = {"device": "cpu"}

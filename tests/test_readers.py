@@ -10,7 +10,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from test_guided_alignment import attend_to_nothing, batch_of, last_layer_weights, reversed_pairs
 from test_tasks import GENERATION, sample, task_with
 
-from fairseq_rela.analysis.alignment import strongest_links
+from fairseq_rela.alignment import strongest_links
 from fairseq_rela.errors import InputError
 from fairseq_rela.readers import Links, replace_unknown
 from fairseq_rela.variants import VARIANTS

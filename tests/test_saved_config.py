@@ -11,7 +11,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf, open_dict
 
 from fairseq_rela.errors import InputError
-from fairseq_rela.kept_layers import keep_layers
+from fairseq_rela.models.kept_layers import keep_layers
 from fairseq_rela.models.transformer_rela import TransformerRelaConfig
 from fairseq_rela.tasks.translation_rela import TranslationRelaConfig, TranslationRelaTask
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from fairseq_rela.analysis import damage, rank, ranking_study, selections
 from fairseq_rela.analysis.ranking import ORDERS, mean_ranks, sample_pairs, select_pairs, worst_pairs
-from fairseq_rela.data.lines import read_lines
 from fairseq_rela.errors import InputError
+from fairseq_rela.files.lines import read_lines
 
 CPU = {"device": "cpu", "workers": 1}
 scores = st.lists(

@@ -12,8 +12,8 @@ from conftest import ROOT, run
 
 from fairseq_rela.analysis.aer import Gold, count, read_links
 from fairseq_rela.analysis.silver import align, as_gold_line, combine, grow_diag_final, write_silver
-from fairseq_rela.data.lines import read_lines
 from fairseq_rela.errors import InputError
+from fairseq_rela.files.lines import read_lines
 
 
 def literal_grow_diag_final(e2f, f2e):

@@ -17,9 +17,9 @@ import pytest
 from conftest import ROOT
 from fileserver import Fault, FileServer, tar_of, zip_of
 
-from fairseq_rela.data import sources
-from fairseq_rela.data.archives import read_members
-from fairseq_rela.data.sources import Download, Mirror, fetch, fetch_all, parse_downloads, sizes
+from fairseq_rela.corpora import download as sources
+from fairseq_rela.corpora.archives import read_members
+from fairseq_rela.corpora.download import Download, Mirror, fetch, fetch_all, parse_downloads, sizes
 from fairseq_rela.errors import InputError
 
 NOISE = random.Random(2).getrandbits(8 * 300000).to_bytes(300000, "little")
@@ -533,7 +533,9 @@ def test_offline_parts_are_joined(server, folder, tmp_path):
 
 
 def start(item, folder):
-    code = f"from pathlib import Path; from fairseq_rela.data.sources import *; fetch({item!r}, Path({str(folder)!r}))"
+    code = (
+        f"from pathlib import Path; from fairseq_rela.corpora.download import *; fetch({item!r}, Path({str(folder)!r}))"
+    )
     # the package's own __init__ imports fairseq, which takes seconds
     light = (
         "import sys, types; package = types.ModuleType('fairseq_rela'); "
@@ -750,7 +752,7 @@ def test_bad_specifications_are_named(spec, message):
 
 
 def test_what_a_killed_download_wrote_half_goes_with_the_rest(tmp_path):
-    from fairseq_rela.data.sources import _remove_part
+    from fairseq_rela.corpora.download import _remove_part
 
     path, gone = tmp_path / "a[1].tgz", 2**22 + 1  # more than Linux gives to processes
     left = [tmp_path / name for name in ("a[1].tgz.part", "a[1].tgz.part.json", f".a[1].tgz.part.json.{gone}.partial")]

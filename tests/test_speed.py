@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from fairseq_rela.analysis.speed import load_speeds, rows
 from fairseq_rela.errors import InputError
+from fairseq_rela.report.speed import load_speeds, rows
 
 
 def times(**seconds):

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from conftest import ROOT, run_rela
 
-from fairseq_rela import config
 from fairseq_rela.errors import InputError
+from fairseq_rela.experiment import config
 from fairseq_rela.study import queue, runs, spec, statistics
 from fairseq_rela.study.collect import collect, measures
 
@@ -47,7 +47,7 @@ def configs(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", [path.stem for path in sorted((ROOT / "configs" / "study").glob("*.yaml"))])
 def test_every_shipped_study_loads_and_its_rows_are_those_of_the_paper(name):
-    from fairseq_rela.analysis.paper import TABLE_1
+    from fairseq_rela.report.paper import TABLE_1
 
     study = spec.load_study(name)
     assert len({job.name for job in study.jobs}) == sum(len(row.seeds) for row in study.rows)

@@ -12,8 +12,8 @@ from test_study_tables import full_study
 
 pytest.importorskip("matplotlib")
 
-from fairseq_rela.analysis import plots
 from fairseq_rela.errors import InputError
+from fairseq_rela.report import plots
 from fairseq_rela.study import claims, figures, tables, text, values
 from fairseq_rela.study.page import write_study
 

@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 
-from fairseq_rela.data.lines import read_lines
-from fairseq_rela.data.synthetic import make_corpus, write_corpus
-from fairseq_rela.data.text import Preprocessor
+from fairseq_rela.corpora.synthetic import make_corpus, write_corpus
 from fairseq_rela.errors import InputError
+from fairseq_rela.files.lines import read_lines
+from fairseq_rela.text.preprocess import Preprocessor
 
 SIZES = {"train": 800, "valid": 50, "test": 100}
 

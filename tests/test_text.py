@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from sacremoses import MosesPunctNormalizer
 from test_lines import BREAKS
 
-from fairseq_rela.data import text
-from fairseq_rela.data.text import Detokeniser, Preprocessor, clean_characters, repair_tokens
 from fairseq_rela.errors import InputError
+from fairseq_rela.text import preprocess as text
+from fairseq_rela.text.preprocess import Detokeniser, Preprocessor, clean_characters, repair_tokens
 
 WILD = st.text(st.characters(blacklist_categories=("Cs",)), max_size=60)
 LANGUAGES = ("en", "de", "fr", "fi", "sv", "ro")

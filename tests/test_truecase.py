@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from sacremoses import MosesTruecaser
 from test_text import needs_moses, perl
 
-from fairseq_rela.data import truecase
-from fairseq_rela.data.truecase import Truecaser, detruecase
 from fairseq_rela.errors import InputError
+from fairseq_rela.text import truecase
+from fairseq_rela.text.truecase import Truecaser, detruecase
 
 TEXT = [
     "&quot; The cat saw The cat . The end : A cat , iPhone",

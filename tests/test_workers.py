@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from fairseq_rela.data.workers import begin, blocks, worker_pool
 from fairseq_rela.errors import InputError
+from fairseq_rela.files.workers import begin, blocks, worker_pool
 
 
 def double(items):

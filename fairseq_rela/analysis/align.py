@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from .. import checkpoints
-from ..data.lines import read_lines, read_parallel, sha256
+from ..alignment import as_pharaoh
 from ..data.pairs import SUBSET, Pairs, binarised_pairs
 from ..data.prepare import RECORD, load_record, settings_of
 from ..errors import InputError
-from ..evaluation import refuse_other_dictionaries
+from ..experiment.evaluation import refuse_other_dictionaries
+from ..files.lines import read_lines, read_parallel, sha256
 from .aer import read_links
-from .alignment import as_pharaoh
 from .analyze import ROWS, align_subset, analyze
 from .choice import agreement, association
 from .goldset import GoldSet

@@ -9,20 +9,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from ..alignment import as_pharaoh, merge_subwords, normal_rows, shifted_rows, strongest_sources, word_ids
 from ..attention import attention_name
-from ..data.lines import PathLike, read_lines, read_parallel, sha256, write_json, write_whole
 from ..data.pairs import Words
 from ..data.prepare import RECORD, load_record, refuse_changed
 from ..errors import InputError
+from ..files.lines import PathLike, read_lines, read_parallel, sha256, write_json, write_whole
 from ..models.transformer_rela import attention_modules
+from ..report.runs import LEVELS, levels_of
 from ..variants import SITES
 from .aer import Counts, Gold, read_links
-from .alignment import as_pharaoh, merge_subwords, normal_rows, shifted_rows, strongest_sources, word_ids
 from .capture import Batch, Captured, Sentence, capture, derangement, load_model, read_sentences
 from .diversity import DiversityCount, count_diversity, normalised, tempered
 from .merging import layer_attention as mean_of_heads
 from .merging import memberships, merge_words, sum_to_one
-from .runs import LEVELS, levels_of
 from .sparsity import SparsityCounts, awake_queries, count_sparsity
 from .wake import WakeCounts, awake_words
 

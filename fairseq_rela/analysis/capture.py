@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from ..attention import attention_name
-from ..data.lines import read_lines
 from ..errors import InputError
-from ..evaluation import refuse_other_dictionaries
+from ..experiment.evaluation import refuse_other_dictionaries
+from ..files.lines import read_lines
 from ..models.transformer_rela import attention_modules
 
 END = "</s>"

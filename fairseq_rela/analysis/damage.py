@@ -8,8 +8,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy
 
-from ..data.lines import PathLike, read_parallel, refuse_overwriting, write_json
 from ..errors import InputError
+from ..files.lines import PathLike, read_parallel, refuse_overwriting, write_json
 from .ranking import mean_ranks, roc_auc
 from .ranking_study import AREAS, combine, describe_evidence, recommend
 

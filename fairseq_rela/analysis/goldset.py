@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from ..data.lines import read_lines, write_whole
 from ..errors import InputError
+from ..files.lines import read_lines, write_whole
 from .aer import guess_base
 
 LINKS = (".talp", ".align", ".pharaoh")  # endings of the names of files of links

@@ -20,18 +20,6 @@ from tqdm import tqdm
 
 from .. import functional
 from ..attention import attention_name
-from ..data.folders import only_process
-from ..data.lines import (
-    LineBlock,
-    PathLike,
-    read_json,
-    read_lines,
-    read_parallel_blocks,
-    refuse_overwriting,
-    sha256,
-    write_json,
-)
-from ..data.outputs import refuse_not_text
 from ..data.prepare import (
     Settings,
     load_record,
@@ -43,10 +31,22 @@ from ..data.prepare import (
     settings_of,
     text_files,
 )
-from ..data.text import repair_tokens
-from ..data.workers import Map, blocks, worker_pool
 from ..errors import InputError
+from ..files.folders import only_process
+from ..files.lines import (
+    LineBlock,
+    PathLike,
+    read_json,
+    read_lines,
+    read_parallel_blocks,
+    refuse_overwriting,
+    sha256,
+    write_json,
+)
+from ..files.plain_text import refuse_not_text
+from ..files.workers import Map, blocks, worker_pool
 from ..models.transformer_rela import attention_modules
+from ..text.preprocess import repair_tokens
 from ..variants import VARIANTS
 from .capture import load_model, recorded_weights
 from .ranking import DEFAULT_BY, ORDERS, count_nulls

@@ -5,8 +5,8 @@ import statistics
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from ..data.lines import read_json
 from ..errors import InputError
+from ..files.lines import read_json
 from .ranking import DEFAULT_BY
 
 # order of ranking.ORDERS to the key of its area under the ROC curve in a record

@@ -8,8 +8,8 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 
 import numpy
 
-from ..data.lines import read_byte_lines, read_json, read_lines, write_json, write_whole
 from ..errors import InputError
+from ..files.lines import read_byte_lines, read_json, read_lines, write_json, write_whole
 from .ranking import DEFAULT_BY, sample_pairs, scored_pairs, select_pairs, worst_pairs
 
 FORMAT = 1

@@ -11,10 +11,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import AbstractSet, Any, Dict, List, Optional, Sequence, Set, Tuple
 
-from ..data.corpora import SPLITS
-from ..data.lines import PathLike, read_lines, read_parallel, write_json, write_whole
+from ..corpora.corpora import SPLITS
 from ..data.prepare import load_record, refuse_changed, settings_of
 from ..errors import InputError
+from ..files.lines import PathLike, read_lines, read_parallel, write_json, write_whole
 from .aer import Gold, Link, read_links
 
 Pairs = Sequence[Tuple[str, str]]

@@ -15,7 +15,7 @@ def awake_words(awake: Tensor, words: Sequence[int]) -> Tensor:
 
     Args:
         awake: (..., T), True for the pieces that wake the head.
-        words: the word of each piece, as :func:`fairseq_rela.analysis.alignment.word_ids` returns it.
+        words: the word of each piece, as :func:`fairseq_rela.alignment.word_ids` returns it.
 
     Returns:
         (..., words) booleans.

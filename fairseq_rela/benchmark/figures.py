@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from ..analysis import paper, plots
-from ..analysis.figures import speed_figure
-from ..analysis.speed import speeds_of
-from ..data.lines import write_whole
+from ..files.lines import write_whole
+from ..report import paper, plots
+from ..report.figures import speed_figure
+from ..report.speed import speeds_of
 
 # for each name in the benchmark: the model whose colour it has, and whether its line is dashed
 _LINES = {

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, List, Sequence
 
-from ..analysis.paper import table_4_rela_g, table_4_softmax
+from ..report.paper import table_4_rela_g, table_4_softmax
 
 
 def table(lengths: Sequence[int] = (10, 30, 100, 300, 1000, 3000), heads: int = 8, dim: int = 512) -> List[Dict]:

@@ -14,10 +14,10 @@ from tqdm import tqdm
 
 from ..analysis.capture import load_transformer
 from ..attention import attention_name
-from ..data.lines import sha256
 from ..data.prepare import load_record, settings_of
 from ..errors import InputError
-from ..evaluation import Decoding
+from ..experiment.evaluation import Decoding
+from ..files.lines import sha256
 from ..models.transformer_rela import attention_modules
 from ..tasks.translation_rela import TranslationRelaConfig, TranslationRelaTask
 from .models import BASELINE

@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional
 
-from ..commands import load_plugin, shown
 from ..errors import InputError
-from .bpe import count_words_of
-from .lines import LineBlock, PathLike, read_line_blocks, read_lines, write_whole
-from .workers import Map, worker_pool
+from ..files.commands import load_plugin, shown
+from ..files.lines import LineBlock, PathLike, read_line_blocks, read_lines, write_whole
+from ..files.workers import Map, worker_pool
+from ..text.bpe import count_words_of
 
 _MAGIC = b"MMIDIDX\x00\x00"
 _BLOCK = 2000

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
 from ..errors import InputError
+from ..files.lines import read_lines, read_parallel, sha256, write_whole
+from ..files.plain_text import refuse_not_text
+from ..text.preprocess import repair_tokens
 from .binarise import binarise
-from .lines import read_lines, read_parallel, sha256, write_whole
-from .outputs import refuse_not_text
 from .prepare import (
     MAX_POSITIONS,
     Settings,
@@ -25,7 +26,6 @@ from .prepare import (
     settings_of,
     text_files,
 )
-from .text import repair_tokens
 
 SUBSET = "test"  # name of the subset that holds the pairs
 _ENTITY = re.compile(r"&(amp|apos|quot|lt|gt|#124|#91|#93);")

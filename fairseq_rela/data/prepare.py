@@ -20,14 +20,11 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 
 from tqdm import tqdm
 
-from ..commands import refuse_misread
+from ..corpora.corpora import SPLITS, Expected
 from ..errors import InputError
-from . import bpe, truecase
-from .binarise import binarise
-from .corpora import SPLITS, Expected
-from .folders import work_folder
-from .learn_bpe import Learned, learn
-from .lines import (
+from ..files.commands import refuse_misread
+from ..files.folders import work_folder
+from ..files.lines import (
     LineBlock,
     PathLike,
     count_lines,
@@ -39,9 +36,12 @@ from .lines import (
     write_json,
     write_whole,
 )
-from .outputs import refuse_not_text
-from .text import TOKENISERS, Preprocessor, repair_tokens
-from .workers import Map, begin, blocks, worker_pool
+from ..files.plain_text import refuse_not_text
+from ..files.workers import Map, begin, blocks, worker_pool
+from ..text import bpe, truecase
+from ..text.learn_bpe import Learned, learn
+from ..text.preprocess import TOKENISERS, Preprocessor, repair_tokens
+from .binarise import binarise
 
 RECORD = "prepare.json"
 TRUECASE_MODEL = "truecase-model"  # followed by .LANG

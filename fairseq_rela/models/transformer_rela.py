@@ -30,11 +30,11 @@ from torch import Tensor, nn
 
 from ..attention import VariantAttention, attention_name, build_attention, refuse_backend
 from ..errors import InputError, one_line_in_fairseq
-from ..kept_layers import keep_layers, parse_layers
 from ..kernels import backends
-from ..start_values import CHOICES as START_VALUES
-from ..start_values import refuse_start_values, start_as_released
 from ..variants import DEFAULT_VARIANT, SITES, VARIANTS, find_variant, parse_sites
+from .kept_layers import keep_layers, parse_layers
+from .start_values import CHOICES as START_VALUES
+from .start_values import refuse_start_values, start_as_released
 
 logger = logging.getLogger(__name__)
 

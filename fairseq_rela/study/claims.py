@@ -2,7 +2,7 @@
 
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
-from ..analysis import paper
+from ..report import paper
 from ..variants import SITES
 from . import text
 from .paper_tables import ERRORS, gold_name, paper_difference

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
-from ..config import load_task
-from ..data.lines import read_lines, sha256, write_json
+from ..experiment.config import load_task
+from ..files.lines import read_lines, sha256, write_json
 from ..variants import SITES
 from .runs import FORMAT, Places, finished
 from .spec import Row, Study

@@ -3,8 +3,8 @@
 import statistics
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from ..analysis import plots
-from ..analysis.figures import SITE_NAMES, Figure
+from ..report import plots
+from ..report.figures import SITE_NAMES, Figure
 from ..variants import SITES
 from . import text
 from .paper_tables import in_order, paper_difference

@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
 
-from ..analysis import paper, plots, report
-from ..analysis.figures import Figure
-from ..analysis.markup import Content, Html, element
-from ..data.folders import only_process, work_folder
-from ..data.lines import write_json, write_whole
+from ..files.folders import only_process, work_folder
+from ..files.lines import write_json, write_whole
+from ..report import page as report
+from ..report import paper, plots
+from ..report.figures import Figure
+from ..report.markup import Content, Html, element
 from . import claims, figures, paper_tables, tables, text
 from .values import diverged, finished
 

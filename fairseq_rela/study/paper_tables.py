@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from ..analysis import paper
+from ..report import paper
 from ..variants import SITES
 from . import text
 from .values import at_level, baseline, difference, finished, level, mean

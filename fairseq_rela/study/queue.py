@@ -10,10 +10,10 @@ from typing import Dict, List, Optional, Sequence
 
 from tqdm import tqdm
 
-from ..data.folders import only_process
-from ..data.workers import die_with_parent
 from ..errors import InputError
-from ..pipeline import reproduce
+from ..experiment.pipeline import reproduce
+from ..files.folders import only_process
+from ..files.workers import die_with_parent
 from .runs import Places, finished
 from .spec import Job, Study
 

@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from .. import config
-from ..data.lines import read_json, read_record, sha256, write_json, write_whole
 from ..data.prepare import load_record
 from ..errors import InputError
-from ..machine import processor, versions
-from ..pipeline import Experiment, reproduce
+from ..experiment import config
+from ..experiment.pipeline import Experiment, reproduce
+from ..files.lines import read_json, read_record, sha256, write_json, write_whole
+from ..files.machine import processor, versions
 from .spec import Job, Study
 
 FORMAT = 1
@@ -134,7 +134,7 @@ def _measured(experiment: Experiment) -> Dict[str, Any]:
 def _ranking(experiment: Experiment) -> Dict[str, Any]:
     """Return, by kind of damage, how well the model finds damaged pairs among those of the test set."""
     from ..analysis.damage import evaluate
-    from ..commands import load_plugin
+    from ..files.commands import load_plugin
 
     load_plugin()
     done, checkpoint = experiment.run / "rank.json", experiment.run / "average.pt"

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from ..analysis.paper import TABLE_1
-from ..config import config_folder, load_yaml, require_task
 from ..errors import InputError
+from ..experiment.config import config_folder, load_yaml, require_task
+from ..report.paper import TABLE_1
 from ..variants import SITES, find_variant, parse_sites
 
 GOLD_KINDS = ("gold", "silver")

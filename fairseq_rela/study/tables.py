@@ -3,8 +3,8 @@
 import statistics
 from typing import Any, Dict, List, Optional, Sequence
 
-from ..analysis import paper
 from ..errors import InputError
+from ..report import paper
 from . import claims, paper_tables, text
 from .values import Summary, baseline, difference, diverged, find_row, finished, mean
 

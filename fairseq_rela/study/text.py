@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, List, Optional, Sequence
 
-from ..analysis import paper
+from ..report import paper
 from ..variants import SITES
 from .values import Summary, diverged, finished
 

@@ -4,7 +4,7 @@ import hashlib
 import re
 from typing import List, Sequence, Tuple
 
-from .variants import SITES
+from ..variants import SITES
 
 _LONGEST = 120  # characters; file systems allow 255 bytes
 _ELSEWHERE = re.compile(r"cpu|gpu\d+|slurm")  # values of run= that select where a model is trained

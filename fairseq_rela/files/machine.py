@@ -5,7 +5,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Dict, Sequence
 
-from . import __version__
+from .. import __version__
 
 
 def processor() -> str:

@@ -8,9 +8,9 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 
 import numpy
 
-from ..data.lines import read_record
 from ..errors import InputError
-from ..naming import SEED_KEY, SITES_KEYS, changes_the_model, split_override
+from ..experiment.naming import SEED_KEY, SITES_KEYS, changes_the_model, split_override
+from ..files.lines import read_record
 from ..variants import SITES
 from .paper import TASK_NAMES, Ablation, find_row
 

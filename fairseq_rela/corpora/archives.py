@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Callable, Dict, Iterator, List, NamedTuple, Op
 from tqdm import tqdm
 
 from ..errors import InputError
-from .lines import PathLike
+from ..files.lines import PathLike
 
 _BLOCK = 1 << 16
 _MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ\x00"}

@@ -7,20 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from .commands import USER_DIR, run_fairseq
-from .data import bpe
-from .data.binarise import (
-    TASK_STATE,
-    binarise,
-    count_sentences,
-    dictionary_file_checksum,
-    identity,
-    refuse_other_data,
-)
-from .data.folders import only_process
-from .data.lines import PathLike, read_json, read_lines, refuse_overwriting, write_whole
-from .data.outputs import refuse_not_text, refuse_numbers, refuse_pieces
-from .data.prepare import (
+from ..data.binarise import TASK_STATE, binarise, count_sentences, dictionary_file_checksum, identity, refuse_other_data
+from ..data.prepare import (
     MAX_POSITIONS,
     RECORD,
     load_record,
@@ -29,9 +17,14 @@ from .data.prepare import (
     segment_text,
     settings_of,
 )
-from .data.text import TOKENISERS, Detokeniser
-from .data.truecase import detruecase
-from .errors import InputError
+from ..errors import InputError
+from ..files.commands import USER_DIR, run_fairseq
+from ..files.folders import only_process
+from ..files.lines import PathLike, read_json, read_lines, refuse_overwriting, write_whole
+from ..files.plain_text import refuse_not_text, refuse_numbers, refuse_pieces
+from ..text import bpe
+from ..text.preprocess import TOKENISERS, Detokeniser
+from ..text.truecase import detruecase
 
 _SPEED = re.compile(r"Translated ([\d,]+) sentences \(([\d,]+) tokens\) in ([\d.]+)s")
 
@@ -153,7 +146,7 @@ def translate(
 def _translate_alone(
     data: Path, checkpoint: Path, output: Path, decoding: Decoding, subset: str, source: Optional[Path]
 ) -> Speed:
-    from . import checkpoints  # imports torch
+    from .. import checkpoints  # imports torch
 
     state = checkpoints.load(checkpoint)  # refuses invalid or unsafe files before fairseq starts
     settings = settings_of(load_record(data))
@@ -234,7 +227,7 @@ def score(
             detokenises.
         references: raw, unprocessed text.
         target_lang: language code; selects the detokeniser and sacreBLEU's tokeniser (zh for Chinese, otherwise 13a).
-        tokeniser: the tokeniser of the data, see :class:`fairseq_rela.data.text.Detokeniser`.
+        tokeniser: the tokeniser of the data, see :class:`fairseq_rela.text.preprocess.Detokeniser`.
         tokenised_references: tokens from the same preprocessing as the model's data, for tokenised BLEU.
         truecased: whether the data was truecased.
 

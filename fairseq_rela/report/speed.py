@@ -4,8 +4,8 @@ import math
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
-from ..data.lines import read_json
 from ..errors import InputError
+from ..files.lines import read_json
 from . import paper
 
 BASELINE = "softmax"

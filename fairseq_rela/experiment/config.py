@@ -9,14 +9,14 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Seque
 
 import yaml
 
-from .data.corpora import SPLITS, Expected, Sources, is_count, parse_expected, parse_sources
-from .data.lines import sha256
-from .data.prepare import Corpus, Settings
-from .data.sources import Download, parse_downloads
-from .errors import InputError
+from ..corpora.corpora import SPLITS, Expected, Sources, is_count, parse_expected, parse_sources
+from ..corpora.download import Download, parse_downloads
+from ..data.prepare import Corpus, Settings
+from ..errors import InputError
+from ..files.lines import sha256
 from .evaluation import Decoding
 
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parents[1]
 # names a folder that replaces configs/, such as a copy with your own tasks
 FOLDER_VARIABLE = "FAIRSEQ_RELA_CONFIGS"
 

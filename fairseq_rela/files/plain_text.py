@@ -107,7 +107,7 @@ def refuse_not_text(
 
     Raises:
         InputError: at least 1 in 10 non-empty lines is numbered or holds pieces, or as for
-            :func:`fairseq_rela.data.lines.read_lines`.
+            :func:`fairseq_rela.files.lines.read_lines`.
     """
     lines = list(islice(read_lines(path), _SAMPLE))
     refuse_numbers(lines, path, advice)

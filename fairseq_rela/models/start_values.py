@@ -25,7 +25,7 @@ import math
 from fairseq.modules import MultiheadAttention
 from torch import nn
 
-from .errors import InputError
+from ..errors import InputError
 
 CHOICES = {
     "fairseq": "fairseq's own",

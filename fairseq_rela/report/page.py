@@ -16,11 +16,12 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 import numpy
 from tqdm import tqdm
 
-from ..data.folders import only_process, work_folder
-from ..data.lines import read_json, write_json, write_whole
+from ..analysis import selections
 from ..errors import InputError
+from ..files.folders import only_process, work_folder
+from ..files.lines import read_json, write_json, write_whole
 from ..variants import SITES
-from . import figures, paper, plots, selections, speed
+from . import figures, paper, plots, speed
 from .markup import Content, Html, element, embedded_json, text
 from .runs import Example, Group, Run, group_runs, load_runs
 from .seeds import by_settings, count_of, mean, mean_and_deviation, name_of

@@ -25,9 +25,9 @@ import urllib3
 from tqdm import tqdm
 
 from ..errors import InputError
+from ..files.folders import only_process
+from ..files.lines import read_json, remove_half_written, write_json
 from .archives import kind, looks_like_html, verify
-from .folders import only_process
-from .lines import read_json, remove_half_written, write_json
 
 # an entry of a record: url (list of the parts; empty for a file that the user put there), bytes, sha256, md5 (if a
 # mirror states one), content (the kind of archive, or "plain")

@@ -14,9 +14,18 @@ import regex
 from tqdm import tqdm
 
 from ..errors import InputError
+from ..files.folders import work_folder
+from ..files.lines import (
+    count_lines,
+    read_byte_lines,
+    read_json,
+    read_lines,
+    read_parallel,
+    sha256,
+    write_json,
+    write_whole,
+)
 from .archives import matches, read_members, without_dot
-from .folders import work_folder
-from .lines import count_lines, read_byte_lines, read_json, read_lines, read_parallel, sha256, write_json, write_whole
 
 RECORD = "extract.json"
 SPLITS = ("train", "valid", "test")

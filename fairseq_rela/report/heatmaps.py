@@ -6,8 +6,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import numpy
 
-from ..data.lines import write_whole
 from ..errors import InputError
+from ..files.lines import write_whole
 from ..variants import SITES
 from . import plots
 from .runs import read_example

@@ -10,8 +10,8 @@ from typing import Any, DefaultDict, Dict, Iterable, Iterator, List, Optional, T
 from subword_nmt import apply_bpe
 
 from ..errors import InputError
+from ..files.lines import PathLike, read_line_blocks, read_lines, write_whole
 from .learn_bpe import END, INSIDE
-from .lines import PathLike, read_line_blocks, read_lines, write_whole
 
 _SEPARATOR = re.compile(r"(@@ )|(@@ ?$)")
 MAX_CACHED = 1 << 19  # words, about 100 MB per Segmenter; every worker process has one Segmenter per language

@@ -20,7 +20,7 @@ Content = Union[str, int, PurePath, Iterable[Any], None]
 def text(content: Content) -> str:
     """Return content as HTML: text is escaped, :class:`Html` is kept, and the items of an iterable are joined.
 
-    Invisible characters are written as escapes, see :func:`fairseq_rela.analysis.plots.visible`.
+    Invisible characters are written as escapes, see :func:`fairseq_rela.report.plots.visible`.
     """
     if content is None:
         return ""

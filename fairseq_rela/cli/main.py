@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ContextManager, Dict, List, Optional, Sequence, Tuple
 
-from .errors import InputError
+from ..errors import InputError
 
 # verbs import the modules that they need, so that `rela --help` is fast
 _STAGES = ("download", "extract", "prepare", "train", "average", "translate", "score", "attention", "analyze")
@@ -93,7 +93,7 @@ def _add_synthetic(verbs) -> None:
 
 
 def _synthetic(options: argparse.Namespace) -> None:
-    from .data.synthetic import write_corpus
+    from ..corpora.synthetic import write_corpus
 
     with _holding(options.output):
         sizes = write_corpus(options.output, options.seed, options.pairs)
@@ -109,8 +109,8 @@ def _add_download(verbs) -> None:
 
 
 def _download(options: argparse.Namespace) -> None:
-    from . import config
-    from .pipeline import Experiment, reproduce
+    from ..experiment import config
+    from ..experiment.pipeline import Experiment, reproduce
 
     task = config.load_task(options.task, tuple(options.choose))
     if task.sources is None:
@@ -174,8 +174,8 @@ _SETTINGS = (
 
 
 def _prepare(options: argparse.Namespace) -> None:
-    from . import config
-    from .data.prepare import Corpus, Settings, describe, prepare
+    from ..data.prepare import Corpus, Settings, describe, prepare
+    from ..experiment import config
 
     given = {name: getattr(options, name) for name in _SETTINGS if getattr(options, name) is not None}
     if options.config:
@@ -218,7 +218,7 @@ def _add_train(verbs) -> None:
 
 
 def _train(options: argparse.Namespace) -> None:
-    from .pipeline import train
+    from ..experiment.pipeline import train
 
     train(options.task, options.attention, options.data, options.save_dir, options.override)
 
@@ -232,8 +232,8 @@ def _add_average(verbs) -> None:
 
 
 def _average(options: argparse.Namespace) -> None:
-    from . import checkpoints
-    from .pipeline import average_last
+    from .. import checkpoints
+    from ..experiment.pipeline import average_last
 
     if (options.run_dir is None) == (options.inputs is None):
         raise InputError("give the folder of a run, or --inputs with files; one of them")
@@ -264,8 +264,8 @@ def _add_translate(verbs) -> None:
 
 
 def _translate(options: argparse.Namespace) -> None:
-    from . import config
-    from .evaluation import translate
+    from ..experiment import config
+    from ..experiment.evaluation import translate
 
     decoding = config.load_decoding()
     if options.lenpen is not None:
@@ -293,10 +293,10 @@ def _add_score(verbs) -> None:
 
 
 def _score(options: argparse.Namespace) -> None:
-    from .data.lines import read_lines, refuse_overwriting, write_json
-    from .data.outputs import in_order
-    from .evaluation import score, suspect_order
-    from .pipeline import describe_score
+    from ..experiment.evaluation import score, suspect_order
+    from ..experiment.pipeline import describe_score
+    from ..files.lines import read_lines, refuse_overwriting, write_json
+    from ..files.plain_text import in_order
 
     tokenised = options.tokenised_reference
     if options.output:
@@ -332,12 +332,12 @@ def _add_attention(verbs) -> None:
 
 
 def _attention(options: argparse.Namespace) -> None:
-    from .commands import load_plugin
+    from ..files.commands import load_plugin
 
     load_plugin()
-    from .analysis.analyze import summarise
-    from .data.lines import refuse_overwriting, write_json
-    from .pipeline import describe_attention
+    from ..analysis.analyze import summarise
+    from ..experiment.pipeline import describe_attention
+    from ..files.lines import refuse_overwriting, write_json
 
     if options.output:
         refuse_overwriting([options.checkpoint], [options.output])
@@ -398,14 +398,14 @@ def _text_pair_options(parser: argparse.ArgumentParser, required: bool) -> None:
 
 
 def _analyze(options: argparse.Namespace) -> None:
-    from .commands import load_plugin
+    from ..files.commands import load_plugin
 
     load_plugin()
-    from .analysis import heatmaps
-    from .analysis.align import analyze_text
-    from .analysis.analyze import analyze, describe, write
-    from .analysis.heatmaps import parse_head
-    from .data.pairs import describe_words
+    from ..analysis.align import analyze_text
+    from ..analysis.analyze import analyze, describe, write
+    from ..data.pairs import describe_words
+    from ..report import heatmaps
+    from ..report.heatmaps import parse_head
 
     if options.output.exists() and not options.output.is_dir():
         raise InputError(f"--output {options.output}: a file; give a folder")
@@ -469,12 +469,12 @@ def _add_align(verbs) -> None:
 
 
 def _align(options: argparse.Namespace) -> None:
-    from .commands import load_plugin
+    from ..files.commands import load_plugin
 
     load_plugin()
-    from .analysis.align import align, describe, warn
-    from .data.lines import refuse_overwriting, write_json, write_whole
-    from .data.pairs import describe_words
+    from ..analysis.align import align, describe, warn
+    from ..data.pairs import describe_words
+    from ..files.lines import refuse_overwriting, write_json, write_whole
 
     output = options.output
     if output is not None:
@@ -524,9 +524,9 @@ def _add_aer(verbs) -> None:
 
 
 def _aer(options: argparse.Namespace) -> None:
-    from .analysis.aer import count, fits_better, guess_base, read_links
-    from .data.lines import read_lines
-    from .data.outputs import in_order
+    from ..analysis.aer import count, fits_better, guess_base, read_links
+    from ..files.lines import read_lines
+    from ..files.plain_text import in_order
 
     lengths = None
     if options.sentences is not None:
@@ -591,15 +591,15 @@ def _add_rank(verbs) -> None:
 
 
 def _rank(options: argparse.Namespace) -> None:
-    from .commands import load_plugin
+    from ..files.commands import load_plugin
 
     load_plugin()
     texts = (options.checkpoint, options.data, options.source, options.target, options.output)
     if options.damage:
-        from .analysis.damage import describe, evaluate_models
-        from .analysis.rank import refuse_swapped
-        from .data.outputs import refuse_not_text
-        from .data.prepare import load_record, settings_of
+        from ..analysis.damage import describe, evaluate_models
+        from ..analysis.rank import refuse_swapped
+        from ..data.prepare import load_record, settings_of
+        from ..files.plain_text import refuse_not_text
 
         kept = (options.keep_best, options.max_null_rate, options.keep_worst, options.sample)
         if any(value is not None for value in kept):
@@ -621,7 +621,7 @@ def _rank(options: argparse.Namespace) -> None:
         return
     if options.more_checkpoints:
         raise InputError("--more-checkpoints: only --damage measures several models; rank by one")
-    from .analysis.rank import rank
+    from ..analysis.rank import rank
 
     rank(
         *texts,
@@ -655,7 +655,7 @@ def _add_report(verbs) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from .analysis.report import write_report
+    from ..report.page import write_report
 
     benchmark = options.benchmark
     if benchmark is not None and benchmark.is_dir():
@@ -686,7 +686,7 @@ def _add_reproduce(verbs) -> None:
 
 
 def _reproduce(options: argparse.Namespace) -> None:
-    from .pipeline import Experiment, reproduce, table
+    from ..experiment.pipeline import Experiment, reproduce, table
 
     experiment = Experiment(
         task=options.task,
@@ -728,12 +728,12 @@ def _add_study(verbs) -> None:
 
 
 def _study(options: argparse.Namespace) -> None:
-    from .study import queue
-    from .study.collect import collect
-    from .study.docs import fill_documents
-    from .study.page import write_study
-    from .study.runs import Places, finished, perform
-    from .study.spec import load_study
+    from ..study import queue
+    from ..study.collect import collect
+    from ..study.docs import fill_documents
+    from ..study.page import write_study
+    from ..study.runs import Places, finished, perform
+    from ..study.spec import load_study
 
     study = load_study(options.name, tuple(options.override))
     places = Places(options.root, options.output / study.name, options.raw, options.workers)
@@ -768,7 +768,18 @@ def _this_command(options: argparse.Namespace) -> List[str]:
     raw = [] if options.raw is None else ["--raw", str(options.raw)]
     overrides = [word for override in options.override for word in ("--override", override)]
     places = ["--root", str(options.root), "--output", str(options.output)]
-    return [sys.executable, "-W", "ignore", "-m", "fairseq_rela.cli", "study", options.name, *places, *raw, *overrides]
+    return [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "fairseq_rela.cli",
+        "study",
+        options.name,
+        *places,
+        *raw,
+        *overrides,
+    ]
 
 
 def _root_option(parser: argparse.ArgumentParser) -> None:
@@ -811,7 +822,7 @@ def _holding(output: Optional[Path]) -> ContextManager[None]:
     """Return a context manager that locks an output against other processes; for None it does nothing."""
     if output is None or not output.name:
         return nullcontext()
-    from .data.folders import only_process
+    from ..files.folders import only_process
 
     return only_process(output, "written")
 
@@ -864,13 +875,13 @@ def _bench(options: argparse.Namespace) -> None:
     import logging
     import warnings
 
-    from .commands import load_plugin
+    from ..files.commands import load_plugin
 
     load_plugin()
     logging.getLogger("fairseq_rela.attention").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*mismatched key_padding_mask")  # from torch, in fairseq's attention
-    from .benchmark.figures import draw
-    from .benchmark.run import make_plan, run, text
+    from ..benchmark.figures import draw
+    from ..benchmark.run import make_plan, run, text
 
     trained, real, parts = _bench_requests(options)
     kind = "-trained" if trained is not None else "-data" if real is not None else ""
@@ -895,8 +906,8 @@ def _bench_requests(options: argparse.Namespace) -> Tuple[Any, Any, List[str]]:
     Raises:
         InputError: an option needs another option that is not given, or ``--batches`` is not a list of numbers.
     """
-    from .benchmark import real_text, trained
-    from .benchmark.run import PARTS
+    from ..benchmark import real_text, trained
+    from ..benchmark.run import PARTS
 
     usual = ("decoding",) if options.checkpoints else ("training",) if options.data else PARTS
     parts = [part.strip() for part in options.parts.split(",")] if options.parts else list(usual)
@@ -933,7 +944,7 @@ def _add_user_dir(verbs) -> None:
 
 
 def _user_dir(options: argparse.Namespace) -> None:
-    from .commands import USER_DIR
+    from ..files.commands import USER_DIR
 
     print(USER_DIR)
 

@@ -4,7 +4,7 @@ import logging
 import re
 from typing import Any, Dict, List
 
-from .errors import InputError
+from ..errors import InputError
 
 logger = logging.getLogger(__name__)
 

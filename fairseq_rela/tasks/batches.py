@@ -13,7 +13,7 @@ from typing import Any, Dict
 import numpy as np
 from fairseq.data.iterators import EpochBatchIterator
 
-from .errors import InputError, one_line_in_fairseq
+from ..errors import InputError, one_line_in_fairseq
 
 logger = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from . import functional
-from .errors import InputError
-from .functional import HALF_PRECISION, at_least_float32
-from .kernels import backends, relu_attention
-from .variants import find_variant
+from .. import functional
+from ..errors import InputError
+from ..functional import HALF_PRECISION, at_least_float32
+from ..kernels import backends, relu_attention
+from ..variants import find_variant
 
 logger = logging.getLogger(__name__)
 

@@ -11,20 +11,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import checkpoints, config
-from .analysis.goldset import GoldSet, open_gold_set
-from .commands import USER_DIR, load_plugin, refuse_misread, run_fairseq
-from .data import corpora, synthetic
-from .data.folders import only_process
-from .data.lines import read_json, read_lines, read_record, sha256, write_json
-from .data.pairs import describe_words
-from .data.prepare import describe, load_record, prepare, refuse_changed, settings_of
-from .data.sources import fetch_all, fetch_recorded, why_not_of
-from .errors import InputError
+from .. import checkpoints
+from ..analysis.goldset import GoldSet, open_gold_set
+from ..corpora import corpora, synthetic
+from ..corpora.download import fetch_all, fetch_recorded, why_not_of
+from ..data.pairs import describe_words
+from ..data.prepare import describe, load_record, prepare, refuse_changed, settings_of
+from ..errors import InputError
+from ..files.commands import USER_DIR, load_plugin, refuse_misread, run_fairseq
+from ..files.folders import only_process
+from ..files.lines import read_json, read_lines, read_record, sha256, write_json
+from ..variants import find_variant
+from . import config
 from .evaluation import score, translate
 from .naming import canonical, run_name, split_override
 from .progress import TrainingProgress
-from .variants import find_variant
 
 STAGES = ("download", "extract", "prepare", "train", "average", "translate", "score", "attention", "analyze")
 AVERAGED = 5
@@ -35,11 +36,11 @@ class Experiment(NamedTuple):
     """One task with one attention.
 
     Attributes:
-        task: a name from :func:`fairseq_rela.config.task_names`.
+        task: a name from :func:`fairseq_rela.experiment.config.task_names`.
         attention: a variant name (paper, Table 1).
         root: the folder of all experiments. It holds downloads in ``root/downloads``, raw text in ``root/TASK/raw``,
             prepared data in ``root/TASK/data`` and a run in ``root/TASK/RUN`` (see
-            :func:`fairseq_rela.naming.run_name`). TASK includes the non-default choices of ``choose``.
+            :func:`fairseq_rela.experiment.naming.run_name`). TASK includes the non-default choices of ``choose``.
         raw: a folder with the raw corpus; replaces the stages download and extract.
         overrides: Hydra overrides, such as ``optimization.max_epoch=3``.
         workers: number of processes that prepare the text; None uses all cores.
@@ -209,7 +210,7 @@ def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequ
     training, the checkpoint must hold the requested attention.
 
     Args:
-        task: a name from :func:`fairseq_rela.config.task_names`.
+        task: a name from :func:`fairseq_rela.experiment.config.task_names`.
         attention: a variant name.
         data: a prepared data folder.
         save_dir: the folder for checkpoints, log and records.
@@ -568,7 +569,7 @@ def describe_score(scores: Dict[str, Any]) -> str:
 
 def _attention(experiment: Experiment) -> None:
     load_plugin()
-    from .analysis.analyze import summarise
+    from ..analysis.analyze import summarise
 
     checkpoint = experiment.run / "average.pt"
     output = experiment.run / "attention.json"
@@ -592,8 +593,8 @@ def _gold_of(experiment: Experiment) -> Optional[Path]:
 
 def _analyze(experiment: Experiment) -> None:
     load_plugin()
-    from .analysis import analyze as analyses
-    from .analysis.align import gold_record, measure_gold_set
+    from ..analysis import analyze as analyses
+    from ..analysis.align import gold_record, measure_gold_set
 
     checkpoint, output = experiment.run / "average.pt", experiment.run / "analysis.json"
     with _gold_set(experiment) as gold_set:

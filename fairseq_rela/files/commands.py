@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Callable, Deque, Iterable, List, Optional, Sequence
 
-from .data.workers import die_with_parent
-from .errors import InputError
+from ..errors import InputError
+from .workers import die_with_parent
 
-USER_DIR = Path(__file__).resolve().parent
+USER_DIR = Path(__file__).resolve().parents[1]
 
 
 def load_plugin() -> None:
@@ -28,7 +28,7 @@ def load_plugin() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     logging.getLogger("fairseq_rela.models").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*pin_memory")
-    from . import register
+    from .. import register
 
     register()
 

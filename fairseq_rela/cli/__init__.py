@@ -1,0 +1,5 @@
+"""The command ``rela``."""
+
+from .main import main
+
+__all__ = ["main"]

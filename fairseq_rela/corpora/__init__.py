@@ -1,0 +1,1 @@
+"""Download, unpack and align the raw corpora of the tasks; make the synthetic one."""

@@ -1,0 +1,1 @@
+"""Draw tables, figures and the page from the records of runs."""

@@ -1,0 +1,1 @@
+"""Turn raw text into tokens and BPE pieces, and back."""
