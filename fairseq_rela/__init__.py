@@ -11,37 +11,9 @@ checkpoints are loaded as data, without running code that they contain.
 import sys
 from pathlib import Path
 
+from .register import register
+
 __version__ = "0.1.0"
-
-
-def register() -> None:
-    """Check the installed fairseq and register the plugin's classes with it.
-
-    Raises:
-        ImportError: fairseq is missing or broken, or another plugin has taken the name of the model or the task.
-    """
-    from . import compat
-
-    compat.require_fairseq()
-    compat.load_checkpoints_as_data()
-
-    from fairseq.models import MODEL_REGISTRY
-    from fairseq.tasks import TASK_REGISTRY
-
-    from . import criterions, encoders, readers  # noqa: F401
-    from .models import transformer_rela
-    from .tasks import translation_rela
-
-    # newer versions of fairseq keep the class that was registered first under a name, without an error
-    for kind, name, cls, module in (
-        ("model", transformer_rela.MODEL_NAME, MODEL_REGISTRY[transformer_rela.MODEL_NAME], transformer_rela),
-        ("task", "translation_rela", TASK_REGISTRY["translation_rela"], translation_rela),
-    ):
-        if cls.__module__ != module.__name__:
-            raise ImportError(f"the {kind} name {name} is taken by {cls.__module__}; load only one of the two plugins")
-    criterions.register()
-    readers.let_unknown_words_follow_links()
-    compat.warn_about(compat.probe_fairseq())
 
 
 def _is_command() -> bool:

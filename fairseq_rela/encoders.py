@@ -37,21 +37,22 @@ class RelaMosesTokenizer:
     """
 
     def __init__(self, cfg: RelaMosesConfig) -> None:
-        from .data import prepare
-        from .text import preprocess as text
+        from .data.folder import DataFolder, make_preprocessor
+        from .data.settings import Settings
+        from .text.preprocess import Detokeniser
 
         with one_line_in_fairseq():
             if not cfg.source_lang or not cfg.target_lang:
                 raise InputError("--tokenizer rela_moses needs --source-lang and --target-lang")
-            settings = prepare.Settings(cfg.source_lang, cfg.target_lang)
+            settings = Settings(cfg.source_lang, cfg.target_lang)
             prepared = getattr(cfg, "prepared", None)
             if prepared:
-                settings = prepare.settings_of(prepare.load_record(prepared))
+                settings = DataFolder(prepared).settings
                 if settings.languages != (cfg.source_lang, cfg.target_lang):
                     pair = "-".join(settings.languages)
                     raise InputError(f"--prepared {prepared} is of {pair}, not {cfg.source_lang}-{cfg.target_lang}")
-            self.preprocess = prepare.make_preprocessor(settings, settings.source_lang)
-            self.detokenise = text.Detokeniser(settings.target_lang, settings.tokeniser)
+            self.preprocess = make_preprocessor(settings, settings.source_lang)
+            self.detokenise = Detokeniser(settings.target_lang, settings.tokeniser)
 
     def encode(self, x: str) -> str:
         return self.preprocess(x)
@@ -79,19 +80,19 @@ class RelaBPE:
     """
 
     def __init__(self, cfg: RelaBPEConfig) -> None:
-        from .data import prepare
+        from .data.folder import DataFolder
         from .text import bpe, truecase
         from .text import preprocess as text
 
         with one_line_in_fairseq():
             if not cfg.bpe_codes:
                 raise InputError("--bpe rela_bpe needs --bpe-codes DATA/bpecodes, in a data folder of `rela prepare`")
-            data = Path(cfg.bpe_codes).parent
-            settings = prepare.settings_of(prepare.load_record(data))
-            self.recase = prepare.load_truecaser(data, settings.source_lang, settings)
-            self.segmenter = prepare.load_segmenter(data, settings.source_lang, settings)
+            data = DataFolder(Path(cfg.bpe_codes).parent)
+            settings = data.settings
+            self.recase = data.truecaser(settings.source_lang)
+            self.segmenter = data.segmenter(settings.source_lang)
             self.undo = bpe.undo
-            self.detruecase = truecase.detruecase if prepare.has_case(settings, settings.target_lang) else str
+            self.detruecase = truecase.detruecase if settings.has_case(settings.target_lang) else str
             self.is_strange = text.has_diacritics if settings.remove_diacritics else lambda line: False
 
     def encode(self, x: str) -> str:

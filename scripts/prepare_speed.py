@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from fairseq_rela.data.prepare import SPLITS, Corpus, Settings, prepare
 from fairseq_rela.errors import InputError
-from fairseq_rela.files.commands import load_plugin
+from fairseq_rela.register import load_plugin
 
 _STAGE = re.compile(r"(?P<stage>[^:]+(?:: [a-zA-Z, ]+)?): [\d,]+ \w+ in (?P<seconds>[\d.]+) s")
 _SHORTEST = 0.5  # seconds of which a ratio says something: stages report tenths

@@ -95,7 +95,8 @@ def run_rela(*arguments, **options):
 
 def prepare_data(corpus, output, workers):
     """A data folder of a raw synthetic corpus."""
-    from fairseq_rela.data.prepare import Corpus, Settings, prepare
+    from fairseq_rela.data.prepare import Corpus, prepare
+    from fairseq_rela.data.settings import Settings
 
     files = {split: (corpus / f"{split}.xa", corpus / f"{split}.xb") for split in ("train", "valid", "test")}
     prepare(Corpus(files), Settings("xa", "xb", merges=150, vocabulary_threshold=8), output, workers=workers)

@@ -7,7 +7,8 @@ import shutil
 import pytest
 
 from fairseq_rela import encoders
-from fairseq_rela.data.prepare import Corpus, Settings, prepare
+from fairseq_rela.data.prepare import Corpus, prepare
+from fairseq_rela.data.settings import Settings
 from fairseq_rela.errors import InputError
 from fairseq_rela.files.lines import read_lines
 from fairseq_rela.text import bpe

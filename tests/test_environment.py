@@ -16,7 +16,7 @@ from conftest import RELA, ROOT, run, run_fairseq, run_rela
 
 from fairseq_rela.cli import main as cli
 from fairseq_rela.corpora.synthetic import write_corpus
-from fairseq_rela.data.prepare import load_record
+from fairseq_rela.data.folder import DataFolder
 from fairseq_rela.errors import InputError
 from fairseq_rela.files.commands import run_fairseq as run_fairseq_logged
 from fairseq_rela.files.lines import read_json, sha256, write_json
@@ -128,7 +128,7 @@ def test_names_of_files_that_are_no_text(tmp_path, capsys):
     command = ["prepare", "-s", "xa", "-t", "xb", *arguments, "--output", str(raw / "data"), "--merges", "9"]
     for _ in range(2):  # made, and found again
         assert cli.main([*command, "--vocabulary-threshold", "1", "--workers", "1"]) == 0
-    assert os.fsdecode(b"train\xff.xa") in load_record(raw / "data")["inputs"]["train"]
+    assert os.fsdecode(b"train\xff.xa") in DataFolder(raw / "data").record["inputs"]["train"]
     assert json.loads((raw / "data" / "prepare.json").read_text(encoding="utf-8"))
     assert "already prepared" in capsys.readouterr().out
     with pytest.raises(InputError, match="failed with exit code"):

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from fairseq_rela.alignment import as_pharaoh, word_ids
 from fairseq_rela.analysis import aer, rank
 from fairseq_rela.cli import main as cli
-from fairseq_rela.data.prepare import load_record
+from fairseq_rela.data.folder import DataFolder
 from fairseq_rela.errors import InputError
 from fairseq_rela.text import bpe
 from fairseq_rela.text.preprocess import Detokeniser, Preprocessor
@@ -182,7 +182,7 @@ def test_prepare_shifts_no_line(train, test, tokeniser, truecase):
         code, _, error = prepare(work, work / "data", *options)
         assert code == 0, error
         data = work / "data"
-        kept = load_record(data)["splits"]["train"]["kept"]
+        kept = DataFolder(data).record["splits"]["train"]["kept"]
         for split, pairs in (("train", train), ("valid", test[:1]), ("test", test)):
             sides = [lines_of(data / "text" / f"{split}.{lang}") for lang in ("en", "de")]
             numbers = [first_words(side) for side in sides]
@@ -364,7 +364,7 @@ def checkpoint(trained):
 
 @pytest.fixture(scope="module")
 def scorer(checkpoint, data):
-    return rank.load_scorer(checkpoint, data, "cpu")
+    return rank.load_scorer(checkpoint, rank.DataFolder(data), "cpu")
 
 
 @examples(6)

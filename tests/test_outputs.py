@@ -6,8 +6,10 @@ import pytest
 from conftest import SHARED
 
 from fairseq_rela.cli import main as cli
+from fairseq_rela.data.folder import DataFolder
 from fairseq_rela.data.pairs import binarised_pairs
-from fairseq_rela.data.prepare import Corpus, Settings, prepare
+from fairseq_rela.data.prepare import Corpus, prepare
+from fairseq_rela.data.settings import Settings
 from fairseq_rela.errors import InputError
 from fairseq_rela.experiment.evaluation import score, suspect_order
 from fairseq_rela.files.lines import read_lines
@@ -118,7 +120,7 @@ def test_text_that_is_aligned_or_analysed_is_text(what, side, data, tmp_path):
     files = [write(tmp_path / f"{name}.txt", side) for name, side in zip(("source", "target"), lines)]
     for tokenised in (False, True):
         with pytest.raises(InputError, match=f"{files[side]}, line 1: {what}"), binarised_pairs(
-            *files, data, tokenised
+            *files, DataFolder(data), tokenised
         ):
             pass
 

@@ -7,8 +7,9 @@ from conftest import run_fairseq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairseq_rela.data.folder import DataFolder, make_preprocessor
 from fairseq_rela.data.pairs import binarised_pairs, describe_words, number_tokens
-from fairseq_rela.data.prepare import Settings, make_preprocessor
+from fairseq_rela.data.settings import Settings
 from fairseq_rela.errors import InputError
 from fairseq_rela.files.lines import read_lines
 
@@ -85,7 +86,7 @@ def by_hand(data, texts, folder, languages=("xa", "xb")):
 
 def test_tokenised_text_gives_the_bytes_of_subword_nmt_and_fairseq_preprocess(data, texts, tmp_path):
     hand = by_hand(data, texts, tmp_path / "hand")
-    with binarised_pairs(*texts, data, tokenised=True) as pairs:
+    with binarised_pairs(*texts, DataFolder(data), tokenised=True) as pairs:
         names = [f"test.xa-xb.{lang}.{kind}" for lang in ("xa", "xb") for kind in ("bin", "idx")]
         for name in [*names, "bpe/test.xa", "bpe/test.xb", "dict.xa.txt", "dict.xb.txt"]:
             assert (pairs.folder / name).read_bytes() == (hand / name).read_bytes(), name
@@ -102,7 +103,7 @@ def test_tokenised_text_gives_the_bytes_of_subword_nmt_and_fairseq_preprocess(da
 
 def test_text_that_cannot_be_used(data, texts, tmp_path):
     def refused(match, source, target, folder=data):
-        with pytest.raises(InputError, match=match) as error, binarised_pairs(source, target, folder):
+        with pytest.raises(InputError, match=match) as error, binarised_pairs(source, target, DataFolder(folder)):
             pass
         assert "\n" not in str(error.value)
 
@@ -130,7 +131,8 @@ def test_raw_chinese_is_refused(data, texts, tmp_path):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / "prepare.json").write_text(json.dumps(record))
     source = write(tmp_path / "text", read_lines(texts[0]))
-    with pytest.raises(InputError, match="raw Chinese.*--tokenised"), binarised_pairs(source, texts[1], tmp_path):
+    folder = DataFolder(tmp_path)
+    with pytest.raises(InputError, match="raw Chinese.*--tokenised"), binarised_pairs(source, texts[1], folder):
         pass
-    with binarised_pairs(source, texts[1], tmp_path, tokenised=True) as pairs:
+    with binarised_pairs(source, texts[1], folder, tokenised=True) as pairs:
         assert pairs.languages == ("zh", "xb")

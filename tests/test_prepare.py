@@ -13,7 +13,9 @@ from conftest import run_rela
 from fairseq_rela.corpora.corpora import Expected
 from fairseq_rela.data import prepare as prepare_module
 from fairseq_rela.data.binarise import Binarised, count_sentences
-from fairseq_rela.data.prepare import Corpus, Settings, load_record, prepare, segment_text
+from fairseq_rela.data.folder import DataFolder
+from fairseq_rela.data.prepare import Corpus, prepare
+from fairseq_rela.data.settings import Settings
 from fairseq_rela.errors import InputError
 from fairseq_rela.files.folders import only_process
 from fairseq_rela.files.lines import read_lines, sha256
@@ -53,7 +55,7 @@ def quick(monkeypatch):
 
 
 def test_every_count_agrees(data):
-    record = load_record(data)
+    record = DataFolder(data).record
     for split in SPLITS:
         kept = record["splits"][split]["kept"]
         for lang in ("xa", "xb"):
@@ -82,7 +84,7 @@ def test_raw_dev_and_test_sets_are_untouched(corpus, data):
 
 def test_text_typed_in_is_treated_as_the_training_text(corpus, data):
     lines = list(read_lines(corpus / "test.xa"))
-    assert list(segment_text(lines, data)) == list(read_lines(data / "bpe" / "test.xa"))
+    assert list(DataFolder(data).segment(lines)) == list(read_lines(data / "bpe" / "test.xa"))
 
 
 def test_a_second_run_reuses_and_a_changed_one_refuses(quick, tmp_path, capsys):
@@ -237,13 +239,13 @@ def test_a_folder_of_somebody_else_is_left_alone(quick, tmp_path):
 def test_what_an_interrupted_run_left_is_replaced(quick, tmp_path):
     files = small(tmp_path / "raw")
     prepare(Corpus(files), SETTINGS, tmp_path / "data", workers=1)
-    checksums = load_record(tmp_path / "data")["outputs"]
+    checksums = DataFolder(tmp_path / "data").outputs
     partial = tmp_path / ".data.partial"
     shutil.copytree(tmp_path / "data" / "text", partial / "text")
     (partial / "text" / "train.en").write_text("torn")
     shutil.rmtree(tmp_path / "data")
     prepare(Corpus(files), SETTINGS, tmp_path / "data", workers=1)
-    assert load_record(tmp_path / "data")["outputs"] == checksums and not partial.exists()
+    assert DataFolder(tmp_path / "data").outputs == checksums and not partial.exists()
 
 
 @pytest.mark.parametrize(
@@ -288,7 +290,7 @@ def test_two_processes_do_not_make_the_same_folder(quick, tmp_path):
 def test_a_record_that_is_none(content, tmp_path):
     (tmp_path / "prepare.json").write_text(content)
     with pytest.raises(InputError, match="prepare.json: not"):
-        load_record(tmp_path)
+        DataFolder(tmp_path)
 
 
 def test_pairs_that_came_before_are_dropped_where_asked(quick, tmp_path):
@@ -342,7 +344,7 @@ def test_truecasing_is_learnt_from_the_training_text_and_applied_to_all(quick, t
     # which are small inside of sentences
     assert first <= {"ab", "bab", "cab", "dab"}
     assert {line.split()[-2] for line in read_lines(tmp_path / "data" / "text" / "train.de")} == {"Zab"}
-    assert list(segment_text(read_lines(files["test"][0]), tmp_path / "data")) == list(
+    assert list(DataFolder(tmp_path / "data").segment(read_lines(files["test"][0]))) == list(
         read_lines(tmp_path / "data" / "bpe" / "test.en")
     )
     # the raw reference keeps its case
@@ -383,7 +385,7 @@ def test_lines_of_a_subset_come_along(quick, tmp_path):
     (tmp_path / "test.few.lines").write_text("3\n1\n")
     prepare(Corpus(files, subsets={"few": tmp_path / "test.few.lines"}), SETTINGS, tmp_path / "data", 1)
     assert (tmp_path / "data" / "raw" / "test.few.lines").read_text() == "3\n1\n"
-    assert "raw/test.few.lines" in load_record(tmp_path / "data")["outputs"]
+    assert "raw/test.few.lines" in DataFolder(tmp_path / "data").outputs
 
 
 @pytest.mark.parametrize("content", ["3\n13\n", "3\n-1\n", "3\n3\n", "3\n\n", "3\n\u0663\n", "3\nx\n", ""])
@@ -408,7 +410,7 @@ def test_full_width_letters_are_made_ascii_only_where_asked_for(quick, tmp_path)
         # the record of the default is that of versions without the setting, whose folders are taken as they are
         assert record["settings"].get("normalise_width") == (True if settings is wide else None)
         assert prepare(Corpus(files), settings, tmp_path / name, 1) == record
-        assert next(segment_text(["ＡＢｃ１"], tmp_path / name)).replace("@@ ", "") == word
+        assert next(DataFolder(tmp_path / name).segment(["ＡＢｃ１"])).replace("@@ ", "") == word
     with pytest.raises(InputError, match="was prepared from other files or settings"):
         prepare(Corpus(files), SETTINGS, tmp_path / "ascii", 1)
     with pytest.raises(InputError, match="--normalise-width 'yes': must be true or false"):

@@ -42,7 +42,7 @@ def texts(files):
 
 @pytest.fixture(scope="module")
 def scorer(checkpoint, data):
-    return rank.load_scorer(checkpoint, data, "cpu")
+    return rank.load_scorer(checkpoint, rank.DataFolder(data), "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -298,11 +298,10 @@ def test_softmax_is_warned_about(checkpoint, data, files, tmp_path, scorer, monk
 
 
 def test_text_that_is_tokenised_already_stays_so(scorer, checkpoint, data, files, tmp_path, monkeypatch, capsys):
-    record = rank.load_record(data)
-    record["settings"]["tokenised"] = ["train"]
-    record["settings"]["truecase"] = True  # of which there is no model: it is not applied to such text
-    monkeypatch.setattr(rank, "load_record", lambda path: record)
-    encode = rank.PairEncoder(data, scorer.encode._dictionaries, (1024, 1024))
+    folder = rank.DataFolder(data)
+    folder.settings.tokenised = ["train"]
+    folder.settings.truecase = True  # there is no model of it, as it is not applied to such text
+    encode = rank.PairEncoder(folder, scorer.encode._dictionaries, (1024, 1024))
     assert encode.tokenised
     assert encode._pieces(0, "ab &apos;s") != scorer.encode._pieces(0, "ab &apos;s")
     assert "".join(encode._pieces(0, "ab &apos;s")).replace("@@", "") == "ab&apos;s"
@@ -327,7 +326,7 @@ SLOWLY = """
 import sys, time
 sys.argv[0] = "rela"
 from pathlib import Path
-from fairseq_rela.commands import load_plugin
+from fairseq_rela.register import load_plugin
 load_plugin()
 from fairseq_rela.analysis import rank
 rank._BLOCK = 16

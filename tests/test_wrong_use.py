@@ -346,7 +346,7 @@ def test_fairseqs_commands_in_a_process_of_their_own(places, tmp_path):
 
 def test_a_language_that_only_looks_swapped_is_taken(tmp_path):
     """Names without a language, and those that only contain one, say nothing."""
-    from fairseq_rela.data.prepare import refuse_other_side
+    from fairseq_rela.data.settings import refuse_other_side
 
     for name in ("corpus", "corpus.de-en", "corpus.en", "en.de.gz.txt", "xde", os.fspath(tmp_path / "x.de" / "y")):
         refuse_other_side(tmp_path / name, "en", "de")

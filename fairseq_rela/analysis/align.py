@@ -10,10 +10,9 @@ from torch import Tensor
 
 from .. import checkpoints
 from ..alignment import as_pharaoh
+from ..data.folder import DataFolder
 from ..data.pairs import SUBSET, Pairs, binarised_pairs
-from ..data.prepare import RECORD, load_record, settings_of
 from ..errors import InputError
-from ..experiment.evaluation import refuse_other_dictionaries
 from ..files.lines import read_lines, read_parallel, sha256
 from .aer import read_links
 from .analyze import ROWS, align_subset, analyze
@@ -79,23 +78,18 @@ def align(
         InputError: a file cannot be used, the text or the models do not fit together, or the head does not exist.
     """
     _refuse_bad_options(reverse, reverse_data, head)
-    data = _data_of(checkpoint, data, "--data")
-    languages = settings_of(load_record(data)).languages
-    if reverse is not None:
-        reverse_data = _data_of(reverse, reverse_data, "--reverse-data")
-        other = settings_of(load_record(reverse_data)).languages
-        if other != languages[::-1]:
-            raise InputError(
-                f"{reverse_data} is of {'-'.join(other)}; a reverse model translates {'-'.join(languages[::-1])}"
-            )
-    names, forward, text = _positions(checkpoint, data, source, target, tokenised, max_tokens)
+    folder = _data_of(checkpoint, data, "--data")
+    back = None if reverse is None else _data_of(reverse, reverse_data, "--reverse-data")
+    if back is not None and back.languages != folder.languages[::-1]:
+        raise InputError(f"{back} is of {back.pair}; a reverse model translates {'-'.join(folder.languages[::-1])}")
+    names, forward, text = _positions(checkpoint, folder, source, target, tokenised, max_tokens)
     record: Dict[str, Any] = {"format": FORMAT, "checkpoint": str(checkpoint), "sha256": sha256(checkpoint)}
     if head is not None:
         if head not in names:
             raise InputError(f"--head {head}: there is no such head; there are {', '.join(names)}")
         chosen, why = names.index(head), {"rule": "given"}
-    elif reverse is not None:
-        others, backward, _ = _positions(reverse, reverse_data, target, source, tokenised, max_tokens)
+    elif back is not None:
+        others, backward, _ = _positions(reverse, back, target, source, tokenised, max_tokens)
         chosen, why = _by_agreement(names, forward[:JUDGED], others, backward[:JUDGED])
         record["reverse"] = {"checkpoint": str(reverse), "sha256": sha256(reverse)}
     else:
@@ -129,7 +123,7 @@ def warn(record: Dict[str, Any]) -> List[str]:
 
 
 def analyze_text(
-    checkpoint: Path, data: Path, source: Path, target: Path, tokenised: bool = False, **options: Any
+    checkpoint: Path, data: DataFolder, source: Path, target: Path, tokenised: bool = False, **options: Any
 ) -> Dict[str, Any]:
     """Analyse a model on two text files instead of a prepared subset.
 
@@ -155,7 +149,7 @@ def gold_record(files: Sequence[Path], links: Path) -> Dict[str, Any]:
     return {"file": links.name, "sha256": sha256(links), "files": {path.name: sha256(path) for path in files}}
 
 
-def measure_gold_set(checkpoint: Path, data: Path, gold_set: GoldSet, max_tokens: int = 4096) -> Dict[str, Any]:
+def measure_gold_set(checkpoint: Path, data: DataFolder, gold_set: GoldSet, max_tokens: int = 4096) -> Dict[str, Any]:
     """Measure the AER of a model on a gold set with its own text.
 
     The text goes through all preparation steps of the data folder, including tokenisation, so that the model gets the
@@ -187,33 +181,32 @@ def measure_gold_set(checkpoint: Path, data: Path, gold_set: GoldSet, max_tokens
 
 
 @contextmanager
-def _pairs_of(checkpoint: Path, data: Path, source: Path, target: Path, tokenised: bool) -> Iterator[Pairs]:
-    state = checkpoints.load(checkpoint)
-    refuse_other_dictionaries(checkpoint, data, state)
+def _pairs_of(checkpoint: Path, data: DataFolder, source: Path, target: Path, tokenised: bool) -> Iterator[Pairs]:
+    data.refuse_model(checkpoint, checkpoints.load(checkpoint))
     with binarised_pairs(source, target, data, tokenised) as pairs:
         yield pairs
 
 
-def _data_of(checkpoint: Path, data: Optional[Path], option: str) -> Path:
+def _data_of(checkpoint: Path, data: Optional[Path], option: str) -> DataFolder:
     """Return the data folder of a model.
 
     Raises:
         InputError: none is given, and the one that the checkpoint names does not exist.
     """
     if data is not None:
-        return data
+        return DataFolder(data)
     state = checkpoints.load(checkpoint)
     try:
         folder = Path(str(state["cfg"]["task"]["data"]))
     except (KeyError, TypeError):
         folder = Path("unknown")
-    if not (folder / RECORD).is_file():
+    if not DataFolder.is_one(folder):
         raise InputError(f"{checkpoint}: its data folder ({folder}) is not here; give {option} FOLDER")
-    return folder
+    return DataFolder(folder)
 
 
 def _positions(
-    checkpoint: Path, data: Path, source: Path, target: Path, tokenised: bool, max_tokens: int
+    checkpoint: Path, data: DataFolder, source: Path, target: Path, tokenised: bool, max_tokens: int
 ) -> Tuple[List[str], List[Tensor], Dict[str, Any]]:
     """Return the names of all heads, the links of each pair, and the record of the text.
 

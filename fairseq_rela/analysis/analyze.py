@@ -11,8 +11,8 @@ from torch.nn.functional import pad
 
 from ..alignment import as_pharaoh, merge_subwords, normal_rows, shifted_rows, strongest_sources, word_ids
 from ..attention import attention_name
+from ..data.folder import DataFolder
 from ..data.pairs import Words
-from ..data.prepare import RECORD, load_record, refuse_changed
 from ..errors import InputError
 from ..files.lines import PathLike, read_lines, read_parallel, sha256, write_json, write_whole
 from ..models.transformer_rela import attention_modules
@@ -248,11 +248,11 @@ def data_checksums(data: Path, subset: str) -> Dict[str, str]:
     files = sorted(path for path in data.glob(f"{subset}.*-*.*") if path.suffix in (".bin", ".idx"))
     if not files:
         raise InputError(f"no subset {subset!r} in {data}; give a folder of `rela prepare` or fairseq-preprocess")
-    if (data / RECORD).is_file():
-        recorded = load_record(data)["outputs"]
-        names = [name for name in recorded if name.startswith(f"{subset}.")]
-        refuse_changed(data, names)
-        return {name: recorded[name] for name in names}
+    if DataFolder.is_one(data):
+        folder = DataFolder(data)
+        names = [name for name in folder.outputs if name.startswith(f"{subset}.")]
+        folder.refuse_changed(names)
+        return {name: folder.outputs[name] for name in names}
     return {path.name: sha256(path) for path in files}
 
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from ..attention import attention_name
+from ..data.folder import DataFolder
 from ..errors import InputError
-from ..experiment.evaluation import refuse_other_dictionaries
 from ..files.lines import read_lines
 from ..models.transformer_rela import attention_modules
 
@@ -88,7 +88,8 @@ def load_transformer(checkpoint: Path, data: Path) -> Tuple[nn.Module, Any]:
     from .. import checkpoints
 
     checkpoints.load(checkpoint)  # raises an InputError of one line for any other file
-    refuse_other_dictionaries(checkpoint, data)
+    if DataFolder.is_one(data):
+        DataFolder(data).refuse_model(checkpoint)
     try:
         models, _, task = checkpoint_utils.load_model_ensemble_and_task(
             [str(checkpoint)], arg_overrides={"data": str(data)}

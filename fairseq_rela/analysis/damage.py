@@ -8,6 +8,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy
 
+from ..data.folder import DataFolder
 from ..errors import InputError
 from ..files.lines import PathLike, read_parallel, refuse_overwriting, write_json
 from .ranking import mean_ranks, roc_auc
@@ -209,7 +210,7 @@ def _evaluate_model(
 ) -> Dict[str, Any]:
     from .rank import load_scorer
 
-    scorer = load_scorer(checkpoint, data, *how)
+    scorer = load_scorer(checkpoint, DataFolder(data), *how)
     scores = scorer.score(pairs)
     # a target of one word cannot lose a word
     sound = [i for i, pair in enumerate(pairs) if not scores[i].reason and len(_WORD.findall(pair.target)) > 1]

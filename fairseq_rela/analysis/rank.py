@@ -20,17 +20,8 @@ from tqdm import tqdm
 
 from .. import functional
 from ..attention import attention_name
-from ..data.prepare import (
-    Settings,
-    load_record,
-    load_segmenter,
-    load_truecaser,
-    make_preprocessor,
-    refuse_changed,
-    refuse_other_side,
-    settings_of,
-    text_files,
-)
+from ..data.folder import DataFolder
+from ..data.settings import Settings, refuse_other_side
 from ..errors import InputError
 from ..files.folders import only_process
 from ..files.lines import (
@@ -115,17 +106,17 @@ class PairEncoder:
         longest: most ids of source and target that the model can take.
     """
 
-    def __init__(self, data: Path, dictionaries: Tuple[Any, Any], longest: Tuple[int, int]) -> None:
-        self.settings = settings_of(load_record(data))
+    def __init__(self, data: DataFolder, dictionaries: Tuple[Any, Any], longest: Tuple[int, int]) -> None:
+        self.settings = data.settings
         self.tokenised = "train" in self.settings.tokenised
         self._dictionaries = dictionaries
         self._longest = longest
         self._sides = [self._steps(data, lang) for lang in self.settings.languages]
 
-    def _steps(self, data: Path, lang: str) -> Tuple[Any, Any, Any]:
-        preprocess = make_preprocessor(self.settings, lang, "none" if self.tokenised else None)
-        recase = str if self.tokenised else load_truecaser(data, lang, self.settings)
-        return preprocess, recase, load_segmenter(data, lang, self.settings)
+    def _steps(self, data: DataFolder, lang: str) -> Tuple[Any, Any, Any]:
+        preprocess = data.preprocessor(lang, "none" if self.tokenised else None)
+        recase = str if self.tokenised else data.truecaser(lang)
+        return preprocess, recase, data.segmenter(lang)
 
     def __call__(self, sources: Sequence[str], targets: Sequence[str]) -> List[Encoded]:
         return [self._pair(*pair) for pair in zip(sources, targets)]
@@ -170,7 +161,9 @@ class PairScorer:
         max_tokens: most padded pieces in a batch, counted on the longer side; a single pair may have more.
     """
 
-    def __init__(self, model: nn.Module, task: Any, data: Path, device: torch.device, max_tokens: int = 4096) -> None:
+    def __init__(
+        self, model: nn.Module, task: Any, data: DataFolder, device: torch.device, max_tokens: int = 4096
+    ) -> None:
         self.device = device
         self.max_tokens = max_tokens
         self._model = model.to(device)
@@ -263,7 +256,7 @@ class PairScorer:
         return torch.cat(parts)
 
 
-def load_scorer(checkpoint: Path, data: Path, device: Optional[str] = None, max_tokens: int = 4096) -> PairScorer:
+def load_scorer(checkpoint: Path, data: DataFolder, device: Optional[str] = None, max_tokens: int = 4096) -> PairScorer:
     """Load a model with its data folder for scoring.
 
     Args:
@@ -278,8 +271,8 @@ def load_scorer(checkpoint: Path, data: Path, device: Optional[str] = None, max_
     if max_tokens < 1:
         raise InputError(f"--max-tokens {max_tokens}: give a number of at least 1")
     where = _find_device(device)
-    refuse_changed(data, text_files(data))
-    model, task = load_model(checkpoint, data)
+    data.refuse_changed(data.text_files())
+    model, task = load_model(checkpoint, data.path)
     return PairScorer(model, task, data, where, max_tokens)
 
 
@@ -348,7 +341,8 @@ def rank(
     _check_options(choice, workers)
     if not output.name:
         raise InputError(f"--output {output}: give the name of a file to write")
-    scorer = load_scorer(checkpoint, data, device, max_tokens)
+    folder = DataFolder(data)
+    scorer = load_scorer(checkpoint, folder, device, max_tokens)
     settings = scorer.encode.settings
     refuse_swapped(source, target, settings)
     for path in (source, target):
@@ -372,7 +366,7 @@ def rank(
             "pairs": pairs,
             "inputs": {
                 "checkpoint": sha256(checkpoint),
-                "data_folder": {name: sha256(data / name) for name in text_files(data)},
+                "data_folder": {name: sha256(data / name) for name in folder.text_files()},
                 "settings": settings.record(),
                 "source_text": checksums[0],
                 "target_text": checksums[1],

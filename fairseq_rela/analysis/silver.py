@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import AbstractSet, Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from ..corpora.corpora import SPLITS
-from ..data.prepare import load_record, refuse_changed, settings_of
+from ..data.folder import DataFolder
 from ..errors import InputError
 from ..files.lines import PathLike, read_lines, read_parallel, write_json, write_whole
 from .aer import Gold, Link, read_links
@@ -127,7 +127,8 @@ def write_silver(data: Path, output: Path, subset: str = "test", sentences: Opti
     Raises:
         InputError: ``data`` is not a data folder or has changed, an option has a bad value, or as :func:`align`.
     """
-    languages = settings_of(load_record(data)).languages
+    folder = DataFolder(data)
+    languages = folder.languages
     if subset not in SPLITS:
         raise InputError(f"--subset {subset}: choose one of {', '.join(SPLITS)}")
     if "silver" not in output.name or output.is_dir():
@@ -135,7 +136,7 @@ def write_silver(data: Path, output: Path, subset: str = "test", sentences: Opti
             f'--output {output}: give the name of a file with "silver" in it, such as silver.{subset}.talp'
         )
     names = {split: [f"text/{split}.{lang}" for lang in languages] for split in SPLITS}
-    refuse_changed(data, [name for both in names.values() for name in both])
+    folder.refuse_changed([name for both in names.values() for name in both])
     texts = {split: list(read_parallel(*(data / name for name in both))) for split, both in names.items()}
     name = subset
     if sentences is not None:
@@ -155,7 +156,7 @@ def write_silver(data: Path, output: Path, subset: str = "test", sentences: Opti
         "subset": name,
         "languages": list(languages),
         "trained_on": {split: len(text) for split, text in texts.items()},
-        "data": {name: load_record(data)["outputs"][name] for both in names.values() for name in both},
+        "data": {name: folder.outputs[name] for both in names.values() for name in both},
     }
     with write_whole(output) as file:
         file.writelines(as_gold_line(line) + "\n" for line in silver)

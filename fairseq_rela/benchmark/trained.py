@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from ..analysis.capture import load_transformer
 from ..attention import attention_name
-from ..data.prepare import load_record, settings_of
+from ..data.folder import DataFolder
 from ..errors import InputError
 from ..experiment.evaluation import Decoding
 from ..files.lines import sha256
@@ -74,7 +74,7 @@ def load_task(data: Path, gnmt_lenpen: Optional[float] = None) -> TranslationRel
     Raises:
         InputError: ``data`` is not a data folder.
     """
-    source, target = settings_of(load_record(data)).languages
+    source, target = DataFolder(data).languages
     return TranslationRelaTask.setup_task(
         TranslationRelaConfig(
             data=str(data),

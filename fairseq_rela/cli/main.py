@@ -174,7 +174,8 @@ _SETTINGS = (
 
 
 def _prepare(options: argparse.Namespace) -> None:
-    from ..data.prepare import Corpus, Settings, describe, prepare
+    from ..data.prepare import Corpus, describe, prepare
+    from ..data.settings import Settings
     from ..experiment import config
 
     given = {name: getattr(options, name) for name in _SETTINGS if getattr(options, name) is not None}
@@ -264,6 +265,7 @@ def _add_translate(verbs) -> None:
 
 
 def _translate(options: argparse.Namespace) -> None:
+    from ..data.folder import DataFolder
     from ..experiment import config
     from ..experiment.evaluation import translate
 
@@ -272,7 +274,9 @@ def _translate(options: argparse.Namespace) -> None:
         decoding = decoding._replace(gnmt_lenpen=None)
     names = [name for name in decoding._fields if getattr(options, name) is not None]
     decoding = decoding._replace(**{name: getattr(options, name) for name in names})
-    speed = translate(options.data, options.checkpoint, options.output, decoding, options.subset, options.input)
+    speed = translate(
+        DataFolder(options.data), options.checkpoint, options.output, decoding, options.subset, options.input
+    )
     print(f"{options.output}.txt: {speed}")
 
 
@@ -332,7 +336,7 @@ def _add_attention(verbs) -> None:
 
 
 def _attention(options: argparse.Namespace) -> None:
-    from ..files.commands import load_plugin
+    from ..register import load_plugin
 
     load_plugin()
     from ..analysis.analyze import summarise
@@ -398,11 +402,12 @@ def _text_pair_options(parser: argparse.ArgumentParser, required: bool) -> None:
 
 
 def _analyze(options: argparse.Namespace) -> None:
-    from ..files.commands import load_plugin
+    from ..register import load_plugin
 
     load_plugin()
     from ..analysis.align import analyze_text
     from ..analysis.analyze import analyze, describe, write
+    from ..data.folder import DataFolder
     from ..data.pairs import describe_words
     from ..report import heatmaps
     from ..report.heatmaps import parse_head
@@ -418,7 +423,7 @@ def _analyze(options: argparse.Namespace) -> None:
         run = partial(analyze_text, **text) if text else partial(analyze, subset=options.subset)
         analysis = run(
             options.checkpoint,
-            options.data,
+            DataFolder(options.data) if text else options.data,
             gold=options.gold,
             gold_base=options.gold_base,
             gold_reversed=options.gold_swapped,
@@ -469,7 +474,7 @@ def _add_align(verbs) -> None:
 
 
 def _align(options: argparse.Namespace) -> None:
-    from ..files.commands import load_plugin
+    from ..register import load_plugin
 
     load_plugin()
     from ..analysis.align import align, describe, warn
@@ -591,14 +596,14 @@ def _add_rank(verbs) -> None:
 
 
 def _rank(options: argparse.Namespace) -> None:
-    from ..files.commands import load_plugin
+    from ..register import load_plugin
 
     load_plugin()
     texts = (options.checkpoint, options.data, options.source, options.target, options.output)
     if options.damage:
         from ..analysis.damage import describe, evaluate_models
         from ..analysis.rank import refuse_swapped
-        from ..data.prepare import load_record, settings_of
+        from ..data.folder import DataFolder
         from ..files.plain_text import refuse_not_text
 
         kept = (options.keep_best, options.max_null_rate, options.keep_worst, options.sample)
@@ -606,7 +611,7 @@ def _rank(options: argparse.Namespace) -> None:
             raise InputError(
                 "--damage measures, it keeps nothing: leave --keep-best, --max-null-rate, --keep-worst and --sample out"
             )
-        refuse_swapped(options.source, options.target, settings_of(load_record(options.data)))
+        refuse_swapped(options.source, options.target, DataFolder(options.data).settings)
         for path in (options.source, options.target):
             refuse_not_text(path)
         with _holding(options.output):
@@ -875,7 +880,7 @@ def _bench(options: argparse.Namespace) -> None:
     import logging
     import warnings
 
-    from ..files.commands import load_plugin
+    from ..register import load_plugin
 
     load_plugin()
     logging.getLogger("fairseq_rela.attention").setLevel(logging.WARNING)

@@ -3,18 +3,18 @@
 fairseq's own classes hold the dictionaries and write the indices; only the loop over the words is replaced.
 """
 
-import hashlib
 import shutil
 import struct
 from array import array
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional
 
 from ..errors import InputError
-from ..files.commands import load_plugin, shown
-from ..files.lines import LineBlock, PathLike, read_line_blocks, read_lines, write_whole
+from ..files.commands import shown
+from ..files.lines import LineBlock, read_line_blocks, write_whole
 from ..files.workers import Map, worker_pool
+from ..register import load_plugin
 from ..text.bpe import count_words_of
 
 _MAGIC = b"MMIDIDX\x00\x00"
@@ -36,58 +36,6 @@ def count_sentences(prefix: Path) -> int:
         raise InputError(f"{path}: not an index of fairseq's binarised data; binarise again")
     _version, _dtype, sentences = struct.unpack("<QBQ", header[9:])
     return sentences
-
-
-def dictionary_checksum(pieces: Iterable[str]) -> str:
-    """Return the SHA-256 checksum, in hexadecimal, of a dictionary's pieces in their order.
-
-    Args:
-        pieces: the pieces, without the special symbols and without counts.
-    """
-    return hashlib.sha256("\n".join(pieces).encode("utf-8")).hexdigest()
-
-
-def dictionary_file_checksum(path: PathLike) -> str:
-    """Return :func:`dictionary_checksum` of the pieces in a file ``dict.LANG.txt``."""
-    return dictionary_checksum(line.rpartition(" ")[0] for line in read_lines(path))
-
-
-TASK_STATE = "translation_rela"  # key of a checkpoint's task_state: the identity of the training data
-
-
-def identity(source_lang: str, target_lang: str, source_dictionary: str, target_dictionary: str) -> Dict[str, str]:
-    """Return what data must have in common with a model's training data: languages and dictionary checksums."""
-    return {
-        "source_lang": source_lang,
-        "target_lang": target_lang,
-        "source_dictionary": source_dictionary,
-        "target_dictionary": target_dictionary,
-    }
-
-
-def refuse_other_data(trained: Any, given: Dict[str, str], checkpoint: Any, data: Any) -> None:
-    """Refuse data whose dictionaries or translation direction differ from those that a model was trained with.
-
-    A model would otherwise read the data without an error if the other dictionary has the same size.
-
-    Args:
-        trained: :func:`identity` of the training data, from the checkpoint; None if the checkpoint has none, and
-            then nothing is refused.
-        given: :func:`identity` of the data.
-        checkpoint, data: their names, for messages.
-
-    Raises:
-        InputError: if the dictionaries differ, or source and target are swapped.
-    """
-    if not isinstance(trained, dict) or not given.keys() <= trained.keys():
-        return
-    source, target = trained["source_lang"], trained["target_lang"]
-    if (source, target) == (given["target_lang"], given["source_lang"]):
-        raise InputError(f"{checkpoint} translates {source} to {target}, not the other way; swap the two languages")
-    for side in ("source", "target"):
-        if trained[f"{side}_dictionary"] != given[f"{side}_dictionary"]:
-            name = f"dict.{given[f'{side}_lang']}.txt"
-            raise InputError(f"{checkpoint} was trained with another {name} than that of {data}; give its own data")
 
 
 class Binarised(NamedTuple):

@@ -14,18 +14,8 @@ from ..files.lines import read_lines, read_parallel, sha256, write_whole
 from ..files.plain_text import refuse_not_text
 from ..text.preprocess import repair_tokens
 from .binarise import binarise
-from .prepare import (
-    MAX_POSITIONS,
-    Settings,
-    load_record,
-    load_segmenter,
-    load_truecaser,
-    make_preprocessor,
-    refuse_changed,
-    refuse_other_side,
-    settings_of,
-    text_files,
-)
+from .folder import DataFolder
+from .settings import MAX_POSITIONS, refuse_other_side
 
 SUBSET = "test"  # name of the subset that holds the pairs
 _ENTITY = re.compile(r"&(amp|apos|quot|lt|gt|#124|#91|#93);")
@@ -82,7 +72,7 @@ class Pairs(NamedTuple):
 
 
 @contextmanager
-def binarised_pairs(source: Path, target: Path, data: Path, tokenised: bool = False) -> Iterator[Pairs]:
+def binarised_pairs(source: Path, target: Path, data: DataFolder, tokenised: bool = False) -> Iterator[Pairs]:
     """Binarise two text files in a temporary folder, with the settings, BPE and dictionaries of a data folder.
 
     The temporary folder is removed at the end of the context.
@@ -98,8 +88,8 @@ def binarised_pairs(source: Path, target: Path, data: Path, tokenised: bool = Fa
         InputError: if a file is missing, the files have unequal lengths or no lines, the sides are swapped, a line is
             longer than the models can take, or the text is raw Chinese, which has no spaces between words.
     """
-    settings = settings_of(load_record(data))
-    refuse_changed(data, text_files(data))
+    settings = data.settings
+    data.refuse_changed(data.text_files())
     for path in (source, target):
         refuse_not_text(path)
     refuse_other_side(source, settings.source_lang, settings.target_lang)
@@ -111,11 +101,11 @@ def binarised_pairs(source: Path, target: Path, data: Path, tokenised: bool = Fa
     with tempfile.TemporaryDirectory(prefix="rela-pairs-") as name:
         folder = Path(name)
         sides = [
-            _segment(path, lang, data, settings, tokenised, folder / "bpe" / f"{SUBSET}.{lang}")
+            _segment(path, lang, data, tokenised, folder / "bpe" / f"{SUBSET}.{lang}")
             for path, lang in zip((source, target), settings.languages)
         ]
         with redirect_stdout(io.StringIO()):
-            binarise(folder, *settings.languages, {SUBSET: folder / "bpe" / SUBSET}, workers=1, dictionaries=data)
+            binarise(folder, *settings.languages, {SUBSET: folder / "bpe" / SUBSET}, workers=1, dictionaries=data.path)
         record = {
             "tokenised": tokenised,
             **{
@@ -202,12 +192,11 @@ def _refuse_unequal(source: Path, target: Path) -> None:
         raise InputError(f"{source}: no lines; give a sentence a line")
 
 
-def _segment(path: Path, lang: str, data: Path, settings: Settings, tokenised: bool, output: Path) -> Side:
+def _segment(path: Path, lang: str, data: DataFolder, tokenised: bool, output: Path) -> Side:
     """Write the BPE pieces of a file to ``output``, and return the words of the file."""
-    preprocess = make_preprocessor(settings, lang, "none" if tokenised else None)
-    recase = str if tokenised else load_truecaser(data, lang, settings)
-    segmenter = load_segmenter(data, lang, settings)
-    known = {line.rpartition(" ")[0] for line in read_lines(data / f"dict.{lang}.txt")}
+    preprocess = data.preprocessor(lang, "none" if tokenised else None)
+    recase = str if tokenised else data.truecaser(lang)
+    segmenter, known = data.segmenter(lang), set(data.pieces(lang))
     words: List[Words] = []
     unknown: Dict[str, None] = {}  # in order of appearance
     lost = unknown_total = 0

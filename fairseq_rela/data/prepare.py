@@ -11,12 +11,12 @@ import unicodedata
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, redirect_stdout
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from tqdm import tqdm
 
@@ -26,10 +26,8 @@ from ..files.commands import refuse_misread
 from ..files.folders import work_folder
 from ..files.lines import (
     LineBlock,
-    PathLike,
     count_lines,
     read_byte_lines,
-    read_json,
     read_lines,
     read_parallel_blocks,
     sha256,
@@ -40,12 +38,11 @@ from ..files.plain_text import refuse_not_text
 from ..files.workers import Map, begin, blocks, worker_pool
 from ..text import bpe, truecase
 from ..text.learn_bpe import Learned, learn
-from ..text.preprocess import TOKENISERS, Preprocessor, repair_tokens
+from ..text.preprocess import repair_tokens
 from .binarise import binarise
+from .folder import RECORD, TRUECASE_MODEL, DataFolder, make_preprocessor
+from .settings import MAX_POSITIONS, Settings
 
-RECORD = "prepare.json"
-TRUECASE_MODEL = "truecase-model"  # followed by .LANG
-MAX_POSITIONS = 1024  # of the models, with the end-of-sentence symbol; fairseq refuses longer test sentences
 _BLOCK = 2000
 _MANY = 0.05  # warn if the ratio rule removes this share of the training pairs; text in words loses less
 _LONGEST_WORD = 1000  # characters; the limit of Moses' clean-corpus-n for training pairs
@@ -53,73 +50,6 @@ _RULES = ("empty", "long", "ratio", "duplicate", "long in pieces")
 _TOOLS = (*("sacremoses", "subword-nmt", "jieba", "regex", "ve-fairseq", "fairseq", "fairseq-fixed", "fairseq-rela"),)
 _DISK = 3.0  # bytes of a data folder per byte of raw text, rounded up
 _SPEED, _SPEED_OF_JIEBA = 1e6, 0.5e6  # bytes of raw text per second and core
-
-
-@dataclass
-class Settings:
-    """The settings that determine the data: two runs with equal settings and inputs give equal bytes.
-
-    Attributes:
-        source_lang, target_lang: ISO 639-1 codes.
-        tokeniser: ``moses`` (jieba for Chinese), or ``none`` for text that is already tokenised.
-        tokenised: splits that are already tokenised and truecased while the others are not.
-        truecase: learn the usual case of each word from the training text, and give it to the first word of a sentence.
-        remove_diacritics: remove the diacritics of Romanian.
-        max_tokens: drop training pairs with more tokens than this on a side.
-        max_ratio: drop training pairs in which one side has more than this many times the tokens of the other.
-        max_pieces: drop training pairs with more BPE pieces than this on a side.
-        remove_duplicates: drop training pairs whose tokens are the same as those of an earlier pair.
-        merges: number of BPE merge operations, learnt on both languages together.
-        vocabulary_threshold: BPE splits a piece further if it is rarer than this in the training text of its language.
-        normalise_width: replace full-width Latin letters and digits by those of ASCII.
-    """
-
-    source_lang: str
-    target_lang: str
-    tokeniser: str = "moses"
-    tokenised: List[str] = field(default_factory=list)
-    truecase: bool = False
-    remove_diacritics: bool = False
-    max_tokens: int = 250
-    max_ratio: float = 9.0
-    max_pieces: int = MAX_POSITIONS - 1
-    remove_duplicates: bool = False
-    merges: int = 32000
-    vocabulary_threshold: int = 50
-    normalise_width: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("source_lang", "target_lang"):
-            require_language(f"--{name.replace('_', '-')}", getattr(self, name))
-        if self.source_lang == self.target_lang:
-            raise InputError(f"source and target language are both {self.source_lang}; give two different codes")
-        if self.tokeniser not in TOKENISERS:
-            raise InputError(f"--tokeniser {self.tokeniser}: choose one of {', '.join(TOKENISERS)}")
-        for name in ("truecase", "remove_diacritics", "remove_duplicates", "normalise_width"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)!r}: must be true or false")
-        if not isinstance(self.tokenised, list):
-            raise InputError(f"--tokenised {self.tokenised!r}: must be a list of {', '.join(SPLITS)}")
-        for split in self.tokenised:
-            if split not in SPLITS:
-                raise InputError(f"--tokenised {split}: choose one of {', '.join(SPLITS)}")
-        if self.remove_diacritics and "ro" not in self.languages:
-            raise InputError("--remove-diacritics is for Romanian (ro); leave it out")
-        for name in ("max_tokens", "max_ratio", "max_pieces", "merges", "vocabulary_threshold"):
-            value, kinds = getattr(self, name), (int, float) if name == "max_ratio" else (int,)
-            if isinstance(value, bool) or not isinstance(value, kinds) or not value >= 1:
-                what = "a number" if name == "max_ratio" else "a whole number"
-                raise InputError(f"--{name.replace('_', '-')} {value}: must be {what} of at least 1")
-        if self.max_pieces > MAX_POSITIONS - 1:
-            raise InputError(f"--max-pieces {self.max_pieces}: the models have room for {MAX_POSITIONS - 1}")
-
-    @property
-    def languages(self) -> Tuple[str, str]:
-        return self.source_lang, self.target_lang
-
-    def record(self) -> Dict[str, Any]:
-        """Return the settings for a record, with ``normalise_width`` only if it is set, as older records lack it."""
-        return {name: value for name, value in asdict(self).items() if value or name != "normalise_width"}
 
 
 @dataclass
@@ -254,119 +184,6 @@ def _ratio_hint(removed: int, read: int) -> str:
         f"the ratio rule removed {removed / read:.0%} of the training pairs: is a side written without spaces, as "
         "Chinese? Segment it into words (--tokeniser moses does so by jieba), or raise --max-ratio"
     )
-
-
-def load_record(data: PathLike) -> Dict[str, Any]:
-    """Return the record of a data folder.
-
-    Raises:
-        InputError: if the folder was not made by ``rela prepare``, or by a version with other records.
-    """
-    path = Path(data) / RECORD
-    if not path.is_file():
-        raise InputError(f"{data}: no {RECORD}, so this is not a data folder of `rela prepare`")
-    record = read_json(path)
-    parts = ("settings", "inputs", "outputs", "splits")
-    try:
-        sound = all(isinstance(record[part], dict) for part in parts) and settings_of(record) is not None
-    except (TypeError, KeyError, InputError):
-        sound = False
-    if not sound:
-        raise InputError(f"{path}: not a record of `rela prepare`, or of another version; prepare the data again")
-    return record
-
-
-def refuse_changed(data: Path, names: Iterable[str]) -> None:
-    """Compare files of a data folder with the checksums in its record.
-
-    Args:
-        data: the data folder.
-        names: the names of the files in it.
-
-    Raises:
-        InputError: if a file is missing, or has changed since it was prepared.
-    """
-    outputs = load_record(data)["outputs"]
-    for name in names:
-        if not (data / name).is_file() or sha256(data / name) != outputs.get(name):
-            raise InputError(f"{data / name} is missing or has changed since it was prepared; prepare the data again")
-
-
-def require_language(option: str, lang: Any) -> None:
-    """Check that a value is a language code that can be a part of file names.
-
-    Raises:
-        InputError: if it is not a string of letters, digits and underscores; the message names ``option``.
-    """
-    if not isinstance(lang, str) or not lang.replace("_", "").isalnum():
-        hint = "" if isinstance(lang, str) else ", in quotes, or YAML takes no for false"
-        raise InputError(f"{option} {lang!r}: give a language code such as en{hint}")
-
-
-def refuse_other_side(path: Path, lang: str, other: str) -> None:
-    """Refuse a file for the language ``lang`` whose name ends in the code of the language ``other``.
-
-    Raises:
-        InputError: if the name ends in ``.OTHER`` or ``.OTHER.gz``.
-    """
-    name = path.name[:-3] if path.name.endswith(".gz") else path.name
-    if name.endswith(f".{other}"):
-        raise InputError(f"{path} ends in .{other}, and text of {lang} belongs here; are the two sides swapped?")
-
-
-def settings_of(record: Dict[str, Any]) -> Settings:
-    return Settings(**record["settings"])
-
-
-def text_files(data: Path) -> List[str]:
-    """Return the names of the files of a data folder that decide how text becomes ids."""
-    settings = settings_of(load_record(data))
-    names = ["bpecodes"]
-    for lang in settings.languages:
-        names += [f"vocab.{lang}", f"dict.{lang}.txt"]
-        names += [f"{TRUECASE_MODEL}.{lang}"] if has_case(settings, lang) else []
-    return names
-
-
-def segment_text(lines: Iterable[str], data: Path) -> Iterator[str]:
-    """Yield the BPE pieces of raw source lines, made as for the training text of a data folder."""
-    settings = settings_of(load_record(data))
-    lang = settings.source_lang
-    preprocess = make_preprocessor(settings, lang)
-    recase = load_truecaser(data, lang, settings)
-    segmenter = load_segmenter(data, lang, settings)
-    for line in lines:
-        yield segmenter.process_line(recase(preprocess(line)))
-
-
-def make_preprocessor(
-    settings: Settings, lang: str, tokeniser: Optional[str] = None, moses: Optional[Path] = None
-) -> Preprocessor:
-    """Return a preprocessor that normalises and tokenises one language.
-
-    Args:
-        settings: those of the data.
-        lang: the language.
-        tokeniser: replaces the tokeniser of the settings if given.
-        moses: a checkout of Moses, whose scripts are then used.
-    """
-    diacritics = settings.remove_diacritics and lang == "ro"
-    return Preprocessor(lang, tokeniser or settings.tokeniser, diacritics, moses, settings.normalise_width)
-
-
-def load_segmenter(data: Path, lang: str, settings: Settings) -> bpe.Segmenter:
-    """Return the segmenter that splits words of one language into the pieces of a data folder."""
-    return bpe.load_segmenter(data / "bpecodes", data / f"vocab.{lang}", settings.vocabulary_threshold)
-
-
-def load_truecaser(data: Path, lang: str, settings: Settings) -> Callable[[str], str]:
-    """Return a function that truecases a line of tokens, or leaves it unchanged if the data are not truecased."""
-    return truecase.Truecaser.load(data / f"{TRUECASE_MODEL}.{lang}") if has_case(settings, lang) else str
-
-
-def has_case(settings: Settings, lang: str) -> bool:
-    """Return whether the data of a language are truecased; Chinese has no case."""
-    return settings.truecase and lang != "zh"
 
 
 # --- text --------------------------------------------------------------------------------------------------------
@@ -507,7 +324,7 @@ def _copy_raw(source: Path, target: Path) -> None:
 
 def _truecase(workers: int, settings: Settings, work: Path) -> None:
     """Learn ``truecase-model.LANG`` from the training tokens, and truecase the tokens under ``text/``."""
-    for lang in (lang for lang in settings.languages if has_case(settings, lang)):
+    for lang in (lang for lang in settings.languages if settings.has_case(lang)):
         model = work / f"{TRUECASE_MODEL}.{lang}"
         counts: Any = Counter()
         with worker_pool(workers) as run:
@@ -769,13 +586,13 @@ def _finished(output: Path, settings: Settings, inputs: Dict[str, Dict[str, str]
     """
     if not output.exists():
         return None
-    if not (output / RECORD).is_file():
+    if not DataFolder.is_one(output):
         raise InputError(f"{output} exists and was not made by `rela prepare`; choose another folder")
-    record = load_record(output)
-    if settings_of(record) != settings or record.get("inputs") != inputs:
+    folder = DataFolder(output)
+    if folder.settings != settings or folder.record["inputs"] != inputs:
         raise InputError(f"{output} was prepared from other files or settings; remove it or choose another folder")
-    refuse_changed(output, record["outputs"])
-    return record
+    folder.refuse_changed(folder.outputs)
+    return folder.record
 
 
 def _versions(moses: Optional[Path]) -> Dict[str, str]:

@@ -11,7 +11,8 @@ import yaml
 
 from ..corpora.corpora import SPLITS, Expected, Sources, is_count, parse_expected, parse_sources
 from ..corpora.download import Download, parse_downloads
-from ..data.prepare import Corpus, Settings
+from ..data.prepare import Corpus
+from ..data.settings import Settings
 from ..errors import InputError
 from ..files.lines import sha256
 from .evaluation import Decoding

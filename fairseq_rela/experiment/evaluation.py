@@ -5,22 +5,15 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
-from ..data.binarise import TASK_STATE, binarise, count_sentences, dictionary_file_checksum, identity, refuse_other_data
-from ..data.prepare import (
-    MAX_POSITIONS,
-    RECORD,
-    load_record,
-    refuse_other_side,
-    require_language,
-    segment_text,
-    settings_of,
-)
+from ..data.binarise import binarise, count_sentences
+from ..data.folder import DataFolder
+from ..data.settings import MAX_POSITIONS, refuse_other_side, require_language
 from ..errors import InputError
 from ..files.commands import USER_DIR, run_fairseq
 from ..files.folders import only_process
-from ..files.lines import PathLike, read_json, read_lines, refuse_overwriting, write_whole
+from ..files.lines import PathLike, read_lines, refuse_overwriting, write_whole
 from ..files.plain_text import refuse_not_text, refuse_numbers, refuse_pieces
 from ..text import bpe
 from ..text.preprocess import TOKENISERS, Detokeniser
@@ -114,7 +107,12 @@ def read_hypotheses(path: PathLike, sentences: int) -> List[str]:
 
 
 def translate(
-    data: Path, checkpoint: Path, output: Path, decoding: Decoding, subset: str = "test", source: Optional[Path] = None
+    data: DataFolder,
+    checkpoint: Path,
+    output: Path,
+    decoding: Decoding,
+    subset: str = "test",
+    source: Optional[Path] = None,
 ) -> Speed:
     """Translate a subset of a data folder, or a file of raw text, with ``fairseq-generate``.
 
@@ -144,14 +142,13 @@ def translate(
 
 
 def _translate_alone(
-    data: Path, checkpoint: Path, output: Path, decoding: Decoding, subset: str, source: Optional[Path]
+    data: DataFolder, checkpoint: Path, output: Path, decoding: Decoding, subset: str, source: Optional[Path]
 ) -> Speed:
     from .. import checkpoints  # imports torch
 
     state = checkpoints.load(checkpoint)  # refuses invalid or unsafe files before fairseq starts
-    settings = settings_of(load_record(data))
-    refuse_other_dictionaries(checkpoint, data, state)
-    languages = settings.languages
+    data.refuse_model(checkpoint, state)
+    settings, languages = data.settings, data.languages
     log = output.with_name(output.name + ".log")
     if source is not None:
         refuse_other_side(source, *languages)
@@ -159,9 +156,9 @@ def _translate_alone(
         refuse_overwriting([source], [log, *(Path(f"{output}.{suffix}") for suffix in ("bpe", "tok", "txt"))])
     with tempfile.TemporaryDirectory(prefix="rela-translate-") as name:
         work = Path(name)
-        folder = data
+        folder = data.path
         if source is not None:
-            folder, subset = _binarise_text(source, data, languages, work), "test"
+            folder, subset = _binarise_text(source, data, work), "test"
         prefix = folder / f"{subset}.{languages[0]}-{languages[1]}.{languages[0]}"
         sentences = count_sentences(prefix)
         arguments: List[object] = [folder, "--user-dir", USER_DIR, "--task", "translation_rela"]
@@ -182,34 +179,6 @@ def _translate_alone(
         with write_whole(f"{output}.{suffix}") as file:
             file.writelines(line + "\n" for line in lines)
     return speed
-
-
-def refuse_other_dictionaries(checkpoint: Path, data: Path, state: Optional[Dict[str, Any]] = None) -> None:
-    """Raise if a checkpoint was trained with other dictionaries than those of a data folder.
-
-    Args:
-        checkpoint: the checkpoint file; ``train.json`` beside it, if there is one, is checked too.
-        data: a prepared data folder.
-        state: the loaded checkpoint; if it is None, only ``train.json`` is checked.
-
-    Raises:
-        InputError: the checkpoint or ``train.json`` records other dictionaries.
-    """
-    if state is not None:
-        langs = settings_of(load_record(data)).languages
-        given = identity(*langs, *(dictionary_file_checksum(data / f"dict.{lang}.txt") for lang in langs))
-        refuse_other_data((state.get("task_state") or {}).get(TASK_STATE), given, checkpoint, data)
-    run, record = checkpoint.parent / "train.json", data / RECORD
-    if run.is_file() and record.is_file():
-        try:
-            trained = read_json(run)["data"]
-            ours = isinstance(trained, dict) and any(name.startswith("dict.") for name in trained)
-        except (InputError, TypeError, KeyError):
-            ours = False  # a train.json of another program, such as a data set
-        given = load_record(data)["outputs"]
-        for name in given if ours else ():
-            if name.startswith("dict.") and trained.get(name) != given[name]:
-                raise InputError(f"{checkpoint} was trained with another {name} than that of {data}; give its own data")
 
 
 def score(
@@ -309,11 +278,12 @@ def _same_length(hypotheses: Sequence[str], references: Sequence[str], what: str
         )
 
 
-def _binarise_text(source: Path, data: Path, languages: Tuple[str, str], work: Path) -> Path:
+def _binarise_text(source: Path, data: DataFolder, work: Path) -> Path:
     """Write a data folder in ``work`` whose test set is the source side of a raw text, and return its path."""
+    languages = data.languages
     pieces = work / f"test.{languages[0]}"
     with write_whole(pieces) as file:
-        for number, line in enumerate(segment_text(read_lines(source), data), 1):
+        for number, line in enumerate(data.segment(read_lines(source)), 1):
             if len(line.split()) >= MAX_POSITIONS:
                 raise InputError(f"{source}, line {number}: {len(line.split())} pieces; shorten or split the sentence")
             file.write(line + "\n")
@@ -321,8 +291,8 @@ def _binarise_text(source: Path, data: Path, languages: Tuple[str, str], work: P
         raise InputError(f"{source}: no lines to translate")
     folder = work / "data"
     folder.mkdir()
-    binarise(folder, *languages, {"test": work / "test"}, workers=1, dictionaries=data, only_source=True)
-    shutil.copyfile(data / f"dict.{languages[1]}.txt", folder / f"dict.{languages[1]}.txt")
+    binarise(folder, *languages, {"test": work / "test"}, workers=1, dictionaries=data.path, only_source=True)
+    shutil.copyfile(data.path / f"dict.{languages[1]}.txt", folder / f"dict.{languages[1]}.txt")
     return folder
 
 

@@ -15,12 +15,14 @@ from .. import checkpoints
 from ..analysis.goldset import GoldSet, open_gold_set
 from ..corpora import corpora, synthetic
 from ..corpora.download import fetch_all, fetch_recorded, why_not_of
+from ..data.folder import DataFolder
 from ..data.pairs import describe_words
-from ..data.prepare import describe, load_record, prepare, refuse_changed, settings_of
+from ..data.prepare import describe, prepare
 from ..errors import InputError
-from ..files.commands import USER_DIR, load_plugin, refuse_misread, run_fairseq
+from ..files.commands import USER_DIR, refuse_misread, run_fairseq
 from ..files.folders import only_process
 from ..files.lines import read_json, read_lines, read_record, sha256, write_json
+from ..register import load_plugin
 from ..variants import find_variant
 from . import config
 from .evaluation import score, translate
@@ -223,26 +225,26 @@ def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequ
     find_variant(attention)
     config.require_task(task)
     _refuse_reserved(overrides)
-    record = load_record(data)
-    pair, meant = (f"{s.source_lang}-{s.target_lang}" for s in (settings_of(record), config.load_task(task).settings))
-    if pair != meant:
-        print(f"warning: {data} is of {pair}, and {task} is made for {meant}", file=sys.stderr)
-    refuse_changed(data, [name for name in record["outputs"] if name.endswith((".bin", ".idx", ".txt"))])
+    folder = DataFolder(data)
+    meant = "-".join(config.load_task(task).settings.languages)
+    if folder.pair != meant:
+        print(f"warning: {data} is of {folder.pair}, and {task} is made for {meant}", file=sys.stderr)
+    folder.refuse_changed(name for name in folder.outputs if name.endswith((".bin", ".idx", ".txt")))
     data, save_dir = data.resolve(), save_dir.resolve()
     refuse_misread(data)
     refuse_misread(save_dir)
     with only_process(save_dir, "trained"):
-        _train_alone(task, attention, data, save_dir, overrides, record)
+        _train_alone(task, attention, data, save_dir, overrides, folder.outputs)
 
 
 def _train_alone(
-    task: str, attention: str, data: Path, save_dir: Path, overrides: Sequence[str], record: Dict[str, Any]
+    task: str, attention: str, data: Path, save_dir: Path, overrides: Sequence[str], outputs: Dict[str, str]
 ) -> None:
     wanted = {
         "task": task,
         "attention": attention,
         "overrides": list(overrides),
-        "data": record["outputs"],
+        "data": outputs,
         "configs": config.checksums(task, [f"attention={attention}", *overrides]),
     }
     done = save_dir / "train.json"
@@ -473,10 +475,10 @@ def _average_chosen(choice: checkpoints.Choice, output: Path) -> None:
 def _translate(experiment: Experiment) -> None:
     checkpoint, record_path = experiment.run / "average.pt", experiment.run / "translate.json"
     decoding, averaged = config.load_decoding(), _checksum_of_stage(checkpoint, "average")
-    data_record = load_record(experiment.data)
+    data = DataFolder(experiment.data)
     wanted = {
         "checkpoint": averaged,
-        "data": data_record["outputs"],
+        "data": data.outputs,
         "decoding": decoding._asdict(),
     }
     output = experiment.run / "test"
@@ -486,16 +488,8 @@ def _translate(experiment: Experiment) -> None:
         if same and record.get("outputs") == _checksums(_translations(experiment)):
             print(f"{output}.txt: already translated")
             return
-    settings = settings_of(data_record)
-    refuse_changed(
-        experiment.data,
-        [
-            f"test.{settings.source_lang}-{settings.target_lang}.{lang}.{kind}"
-            for lang in settings.languages
-            for kind in ("bin", "idx")
-        ],
-    )
-    speed = translate(experiment.data, checkpoint, output, decoding)
+    data.refuse_changed(data.binarised("test"))
+    speed = translate(data, checkpoint, output, decoding)
     write_json(record_path, {**wanted, "outputs": _checksums(_translations(experiment)), "speed": speed._asdict()})
     print(f"{output}.txt: {speed}")
 
@@ -520,10 +514,9 @@ def _checksum_of_stage(path: Path, stage: str) -> str:
 
 
 def _score(experiment: Experiment) -> None:
-    data_record = load_record(experiment.data)
-    settings = settings_of(data_record)
-    lang = settings.target_lang
-    refuse_changed(experiment.data, [f"raw/test.{lang}", f"text/test.{lang}"])
+    data = DataFolder(experiment.data)
+    settings, lang = data.settings, data.settings.target_lang
+    data.refuse_changed([f"raw/test.{lang}", f"text/test.{lang}"])
     record = experiment.run / "translate.json"
     _checksum_of_stage(record, "translate")
     translated = read_record(record)
@@ -531,7 +524,7 @@ def _score(experiment: Experiment) -> None:
         raise InputError(
             f"{experiment.run}/test.bpe has changed since it was translated; run the stage translate again"
         )
-    if translated.get("data") != data_record["outputs"]:
+    if translated.get("data") != data.outputs:
         raise InputError(
             f"{experiment.run}/test.bpe is of other data than {experiment.data}; run the stage translate again"
         )
@@ -548,10 +541,10 @@ def _score(experiment: Experiment) -> None:
         return score(hypotheses, references, lang, settings.tokeniser, tokens, settings.truecase)
 
     scores = scored(*texts)
-    for name in data_record["outputs"]:
+    for name in data.outputs:
         subset = re.fullmatch(r"raw/test\.(.+)\.lines", name)
         if subset:
-            refuse_changed(experiment.data, [name])
+            data.refuse_changed([name])
             lines = [int(line) for line in read_lines(experiment.data / name)]
             scores.setdefault("subsets", {})[subset.group(1)] = scored(*([text[i] for i in lines] for text in texts))
     write_json(experiment.run / "score.json", scores)
@@ -575,7 +568,7 @@ def _attention(experiment: Experiment) -> None:
     output = experiment.run / "attention.json"
     made_of = {
         "sha256": _checksum_of_stage(checkpoint, "average"),
-        "data": load_record(experiment.data)["outputs"],
+        "data": DataFolder(experiment.data).outputs,
     }
     summary = read_record(output) if output.is_file() else {}
     if {key: summary.get(key) for key in made_of} != made_of:
@@ -612,7 +605,7 @@ def _analyze(experiment: Experiment) -> None:
         if {key: done.get(key) for key in made_of} == made_of and "words" in done:
             print(f"{output}: already analysed")
             return
-        measured = {} if gold_set is None else measure_gold_set(checkpoint, experiment.data, gold_set)
+        measured = {} if gold_set is None else measure_gold_set(checkpoint, DataFolder(experiment.data), gold_set)
         analysis = {**analyses.analyze(checkpoint, experiment.data, "test", gold=gold), **measured}
     if measured:
         alignment = measured["alignment"]

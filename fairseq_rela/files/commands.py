@@ -1,12 +1,10 @@
 """Run fairseq's own commands: print the exact command line, keep the output in a log, report a failure."""
 
-import logging
 import os
 import re
 import shlex
 import subprocess
 import sys
-import warnings
 from collections import deque
 from functools import partial
 from pathlib import Path
@@ -16,21 +14,6 @@ from ..errors import InputError
 from .workers import die_with_parent
 
 USER_DIR = Path(__file__).resolve().parents[1]
-
-
-def load_plugin() -> None:
-    """Import fairseq and register the plugin, without the log messages that are meant for fairseq's commands.
-
-    Raises:
-        ImportError: fairseq is missing or broken.
-    """
-    for name in ("fairseq", "fairseq_rela.compat"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    logging.getLogger("fairseq_rela.models").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message=".*pin_memory")
-    from .. import register
-
-    register()
 
 
 def fairseq_command(module: str, arguments: Sequence[object]) -> List[str]:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from ..data.prepare import load_record
+from ..data.folder import DataFolder
 from ..errors import InputError
 from ..experiment import config
 from ..experiment.pipeline import Experiment, reproduce
@@ -134,7 +134,7 @@ def _measured(experiment: Experiment) -> Dict[str, Any]:
 def _ranking(experiment: Experiment) -> Dict[str, Any]:
     """Return, by kind of damage, how well the model finds damaged pairs among those of the test set."""
     from ..analysis.damage import evaluate
-    from ..files.commands import load_plugin
+    from ..register import load_plugin
 
     load_plugin()
     done, checkpoint = experiment.run / "rank.json", experiment.run / "average.pt"
@@ -178,7 +178,7 @@ def _made_of(experiment: Experiment) -> Dict[str, Any]:
 
 
 def _test_and_binaries(data: Path) -> Dict[str, str]:
-    outputs = load_record(data)["outputs"]
+    outputs = DataFolder(data).outputs
     return {name: outputs[name] for name in outputs if name.endswith((".bin", ".idx")) or name.startswith("raw/test.")}
 
 

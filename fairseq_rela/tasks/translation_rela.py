@@ -18,8 +18,8 @@ from omegaconf import II, OmegaConf, open_dict
 from torch import Tensor
 
 from ..criterions import has_variant_cross_attention
-from ..data.binarise import TASK_STATE, dictionary_checksum, identity, refuse_other_data
 from ..errors import InputError, one_line_in_fairseq
+from ..identity import TASK_STATE, dictionary_checksum, identity, refuse_other_data
 from ..models.transformer_rela import TransformerRelaDecoder, TransformerRelaModel, record_built
 from ..readers import AlignedScorer, hard_alignment, soft_alignment
 from .batches import TrainingBatches
