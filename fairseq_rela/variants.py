@@ -1,6 +1,7 @@
 """The attention variants of Table 1 of the paper, and the places in a Transformer where they can be used.
 
-A variant is a weight function from :mod:`fairseq_rela.functional` and a norm from :mod:`fairseq_rela.norms`.
+A variant is a weight function from :mod:`fairseq_rela.functional` and a norm from :mod:`fairseq_rela.norms`. This table
+is the only place that knows how variants differ; everything else takes a :class:`Variant` and reads its properties.
 """
 
 from functools import partial
@@ -16,36 +17,148 @@ SITES = ("encoder", "decoder", "cross")
 DEFAULT_VARIANT = "rela_g"
 
 
+class Style(NamedTuple):
+    """How figures draw a model: colours also differ in lightness, and markers in shape."""
+
+    colour: str
+    marker: str
+
+
 class Variant(NamedTuple):
-    """One row of Table 1: a weight function and a norm.
+    """An attention: a weight function, a norm, and what the rest of the package must know of them.
 
     Attributes:
-        row: number of the row in Table 1.
+        name: its name in options, configs and checkpoints.
+        label: its name in tables and figures; for the paper's variants, the paper's.
         weights: function from scores to weights, see :mod:`fairseq_rela.functional`.
         norm: function from the model size d to the norm that is applied to the concatenated heads; None for no norm.
         summary: short description.
+        style: how figures draw it.
+        row: number of the row in Table 1 of the paper; None for others.
+        sums_to_one: whether the weights of a query sum to 1 over the allowed keys.
+        can_be_null: whether all weights of a query can be exactly 0 although keys are allowed.
     """
 
-    row: int
+    name: str
+    label: str
     weights: Callable[[Tensor], Tensor]
     norm: Optional[Callable[[int], nn.Module]]
     summary: str
+    style: Style
+    row: Optional[int] = None
+    sums_to_one: bool = False
+    can_be_null: bool = False
+
+    @property
+    def has_kernel(self) -> bool:
+        """Whether :mod:`fairseq_rela.kernels` computes the weights."""
+        return self.weights is functional.relu
 
 
+BASELINE = "softmax"
 _rms_norm_i = partial(RMSNorm, uniform_start=True)
 
-VARIANTS: Dict[str, Variant] = {
-    "softmax": Variant(1, functional.softmax, None, "fairseq's own attention, untouched"),
-    "sparsemax": Variant(2, functional.sparsemax, None, "sparsemax"),
-    "entmax15": Variant(3, functional.entmax15, None, "1.5-entmax"),
-    "relu": Variant(4, functional.relu, None, "ReLU alone: training fails, says the paper"),
-    "relu_rmsnorm": Variant(5, functional.relu, RMSNorm, "ReLU + RMSNorm"),
-    "rela_i": Variant(6, functional.relu, _rms_norm_i, "ReLA-i: the gain starts small and random"),
-    "rela_g": Variant(7, functional.relu, GatedRMSNorm, "ReLA-g: gated RMSNorm (the default)"),
-    "rela_g_layernorm": Variant(8, functional.relu, GatedLayerNorm, "ReLA-g with LayerNorm"),
-    "rela_g_gelu": Variant(9, functional.gelu, GatedRMSNorm, "ReLA-g with GeLU"),
-    "rela_g_leaky_relu": Variant(10, functional.leaky_relu, GatedRMSNorm, "ReLA-g with Leaky ReLU"),
-}
+_ROWS = (
+    Variant(
+        "softmax",
+        "softmax",
+        functional.softmax,
+        None,
+        "fairseq's own attention, untouched",
+        Style("#3d3d3d", "o"),
+        row=1,
+        sums_to_one=True,
+    ),
+    Variant(
+        "sparsemax",
+        "sparsemax",
+        functional.sparsemax,
+        None,
+        "sparsemax",
+        Style("#e69f00", "s"),
+        row=2,
+        sums_to_one=True,
+    ),
+    Variant(
+        "entmax15",
+        "1.5-entmax",
+        functional.entmax15,
+        None,
+        "1.5-entmax",
+        Style("#009e73", "^"),
+        row=3,
+        sums_to_one=True,
+    ),
+    Variant(
+        "relu",
+        "ReLU alone",
+        functional.relu,
+        None,
+        "ReLU alone: training fails, says the paper",
+        Style("#999999", "*"),
+        row=4,
+        can_be_null=True,
+    ),
+    Variant(
+        "relu_rmsnorm",
+        "ReLU + RMSNorm",
+        functional.relu,
+        RMSNorm,
+        "ReLU + RMSNorm",
+        Style("#cc79a7", "P"),
+        row=5,
+        can_be_null=True,
+    ),
+    Variant(
+        "rela_i",
+        "ReLA-i",
+        functional.relu,
+        _rms_norm_i,
+        "ReLA-i: the gain starts small and random",
+        Style("#56b4e9", "v"),
+        row=6,
+        can_be_null=True,
+    ),
+    Variant(
+        "rela_g",
+        "ReLA-g",
+        functional.relu,
+        GatedRMSNorm,
+        "ReLA-g: gated RMSNorm (the default)",
+        Style("#0072b2", "D"),
+        row=7,
+        can_be_null=True,
+    ),
+    Variant(
+        "rela_g_layernorm",
+        "ReLA-g with LayerNorm",
+        functional.relu,
+        GatedLayerNorm,
+        "ReLA-g with LayerNorm",
+        Style("#d55e00", "X"),
+        row=8,
+        can_be_null=True,
+    ),
+    Variant(
+        "rela_g_gelu",
+        "ReLA-g with GeLU",
+        functional.gelu,
+        GatedRMSNorm,
+        "ReLA-g with GeLU",
+        Style("#7a4fa3", "p"),
+        row=9,
+    ),
+    Variant(
+        "rela_g_leaky_relu",
+        "ReLA-g with Leaky ReLU",
+        functional.leaky_relu,
+        GatedRMSNorm,
+        "ReLA-g with Leaky ReLU",
+        Style("#8c6d1f", "h"),
+        row=10,
+    ),
+)
+VARIANTS: Dict[str, Variant] = {variant.name: variant for variant in _ROWS}
 
 
 def find_variant(name: str) -> Variant:

@@ -11,7 +11,7 @@ from fairseq_rela import functional
 from fairseq_rela.variants import VARIANTS
 
 FUNCTIONS = {name: variant.weights for name, variant in VARIANTS.items()}
-NORMALISED = ("softmax", "sparsemax", "entmax15")
+NORMALISED = ("softmax", "sparsemax", "entmax15")  # written out: a check of the table
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

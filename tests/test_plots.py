@@ -9,6 +9,7 @@ from conftest import ROOT, run
 pytest.importorskip("matplotlib")
 
 from fairseq_rela.report import plots
+from fairseq_rela.variants import VARIANTS
 
 STYLES = plots.choose_styles([("softmax", "softmax"), ("rela_g", "rela_g")])
 HOSTILE = ["$x$", "_hidden", "</script>", "a\u2028b", "\u4e2d\u6587", "-->"]
@@ -91,7 +92,7 @@ def test_colours_differ_in_grey():
         red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
         return 0.299 * red + 0.587 * green + 0.114 * blue
 
-    compared = [plots._STYLES[name] for name in ("softmax", "sparsemax", "entmax15", "rela_g")]
+    compared = [VARIANTS[name].style for name in ("softmax", "sparsemax", "entmax15", "rela_g")]
     grey = sorted(lightness(style.colour) for style in compared)
     assert min(b - a for a, b in zip(grey, grey[1:])) > 8
 

@@ -1,6 +1,7 @@
 """The table of variants holds the rows of the paper's Table 1."""
 
 import pytest
+import torch
 from omegaconf import OmegaConf
 
 from fairseq_rela.errors import InputError
@@ -27,6 +28,23 @@ def test_rows_of_table_1():
         for name, v in VARIANTS.items()
     }
     assert found == ROWS
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_properties_hold_for_the_weights(name):
+    variant = VARIANTS[name]
+    assert variant.name == name
+    scores = torch.randn(200, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    sums = variant.weights(scores.clone()).sum(-1)
+    assert variant.sums_to_one == torch.allclose(sums, torch.ones_like(sums), atol=1e-9)
+    negative = variant.weights(-scores.abs() - 0.1)
+    assert variant.can_be_null == bool((negative == 0).all())
+    assert not variant.has_kernel or torch.equal(variant.weights(scores.clone()), scores.clamp(min=0))
+
+
+def test_styles_differ():
+    assert len({variant.style for variant in VARIANTS.values()}) == len(VARIANTS)
+    assert len({variant.label for variant in VARIANTS.values()}) == len(VARIANTS)
 
 
 def test_unknown_names_are_refused():

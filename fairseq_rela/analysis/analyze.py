@@ -17,7 +17,7 @@ from ..errors import InputError
 from ..files.lines import PathLike, read_lines, read_parallel, sha256, write_json, write_whole
 from ..models.transformer_rela import attention_modules
 from ..report.runs import LEVELS, levels_of
-from ..variants import SITES
+from ..variants import SITES, find_variant
 from .aer import Counts, Gold, read_links
 from .capture import Batch, Captured, Sentence, capture, derangement, load_model, read_sentences
 from .diversity import DiversityCount, count_diversity, normalised, tempered
@@ -28,7 +28,6 @@ from .wake import WakeCounts, awake_words
 
 FORMAT = 1
 TAUS = (1.0, 0.5, 0.25, 0.1)  # the temperatures of Table 6
-NORMALISED = ("softmax", "sparsemax", "entmax15")  # variants whose weights sum to 1
 ROWS = {"normal": normal_rows, "shifted": shifted_rows}
 WAKE_WORDS = 20  # number of words listed for each head
 WAKE_MINIMUM = 5  # the share is unreliable for words with fewer occurrences
@@ -430,7 +429,7 @@ class _Diversity:
                 total[tau] = total[tau] + new if tau in total else new
 
     def _distributions(self, item: Captured) -> Iterator[Tuple[str, Tensor]]:
-        if item.variant in NORMALISED:
+        if find_variant(item.variant).sums_to_one:
             yield "1.0", normalised(item.weights, item.allowed)
             return
         for tau in self.taus:

@@ -18,7 +18,6 @@ from fairseq.data.data_utils import collate_tokens
 from torch import nn
 from tqdm import tqdm
 
-from .. import functional
 from ..attention import attention_name
 from ..data.folder import DataFolder
 from ..data.settings import Settings, refuse_other_side
@@ -181,7 +180,7 @@ class PairScorer:
 
         The weights of softmax, sparsemax and entmax sum to 1, and GeLU is 0 only at 0, so only ReLU makes null queries.
         """
-        return any(name in VARIANTS and VARIANTS[name].weights is functional.relu for name in self.label.split("+"))
+        return any(name in VARIANTS and VARIANTS[name].can_be_null for name in self.label.split("+"))
 
     def score(self, pairs: Sequence[Tuple[str, str]]) -> List[Score]:
         """Return the scores of pairs of raw text, in order."""

@@ -71,9 +71,9 @@ class VariantAttention(MultiheadAttention):
         added = self.bias_k is not None or self.add_zero_attn
         if backend == "fused" and added:
             raise InputError("--rela-backend fused: no kernel for add_bias_kv and add_zero_attn; give auto")
-        self._may_be_fused = backend != "plain" and variant.weights is functional.relu and not added
+        self._may_be_fused = backend != "plain" and variant.has_kernel and not added
         # nothing else reads the scores, so ReLU can overwrite them
-        self.weight_function = functional.relu_ if variant.weights is functional.relu else variant.weights
+        self.weight_function = functional.relu_ if variant.has_kernel else variant.weights
         self.attn_norm = variant.norm(embed_dim) if variant.norm is not None else None
         # without this, fairseq may call torch's fused softmax attention
         self.skip_embed_dim_check = True

@@ -5,9 +5,11 @@ The numbers are copied from Tables 1 to 6 and the text of the paper; only those 
 
 from typing import Dict, NamedTuple, Optional, Tuple
 
+from ..variants import SITES, VARIANTS
+
 CITATION = "Zhang, Titov, Sennrich: Sparse Attention with Linear Units, EMNLP 2021, arXiv 2104.07012"
 ADDRESS = "https://arxiv.org/abs/2104.07012"
-ALL_SITES = ("encoder", "decoder", "cross")
+ALL_SITES = SITES
 SIGNATURE = "BLEU+case.mixed+numrefs.1+smooth.exp+tok.13a+version.1.4.2"
 
 
@@ -47,8 +49,7 @@ TABLE_1 = (
     Ablation(13, "ReLA-g, cross-attention only", "rela_g", ("cross",), 27.0, 27.69),
 )
 
-NAMES = {row.attention: row.model for row in TABLE_1[:10]}
-NAMES["softmax"] = "softmax"
+NAMES = {name: variant.label for name, variant in VARIANTS.items()}
 COMPARED = ("softmax", "sparsemax", "entmax15", "rela_g")  # the rows of Tables 2, 3 and 5
 
 

@@ -15,31 +15,14 @@ from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterator, List, NamedTup
 import numpy
 
 from ..errors import InputError
+from ..variants import VARIANTS, Style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-class Style(NamedTuple):
-    """The style of one model: colours also differ in lightness, and markers in shape."""
-
-    colour: str
-    marker: str
-
-
-_STYLES: Dict[str, Style] = {
-    "softmax": Style("#3d3d3d", "o"),
-    "rela_g": Style("#0072b2", "D"),
-    "sparsemax": Style("#e69f00", "s"),
-    "entmax15": Style("#009e73", "^"),
-    "rela_i": Style("#56b4e9", "v"),
-    "relu_rmsnorm": Style("#cc79a7", "P"),
-    "rela_g_layernorm": Style("#d55e00", "X"),
-    "rela_g_gelu": Style("#7a4fa3", "p"),
-    "rela_g_leaky_relu": Style("#8c6d1f", "h"),
-    "relu": Style("#999999", "*"),
-}
+_STYLES = [variant.style for variant in VARIANTS.values()]
 GRID = "#dddddd"
 FUTURE = "#e9e9e9"
 _WIDTH = 9.6  # of a figure, in inches
@@ -79,13 +62,13 @@ def choose_styles(models: Sequence[Tuple[str, Optional[str]]]) -> Dict[str, Styl
     """
     chosen: Dict[str, Style] = {}
     for label, attention in models:
-        style = _STYLES.get(attention or "")
+        style = VARIANTS[attention].style if attention in VARIANTS else None
         if style is not None and style not in chosen.values():
             chosen[label] = style
-    free = [style for style in _STYLES.values() if style not in chosen.values()]
+    free = [style for style in _STYLES if style not in chosen.values()]
     for label, _ in models:
         if label not in chosen:
-            chosen[label] = free.pop(0) if free else list(_STYLES.values())[len(chosen) % len(_STYLES)]
+            chosen[label] = free.pop(0) if free else _STYLES[len(chosen) % len(_STYLES)]
     return chosen
 
 
