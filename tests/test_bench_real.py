@@ -83,7 +83,7 @@ def test_groups_of_too_few_sentences_are_refused():
 
 @pytest.mark.slow
 def test_translations_are_those_of_fairseq_generate(benched, checkpoint, data, tmp_path):
-    translate(DataFolder(data), checkpoint, tmp_path / "out", SEARCH)
+    translate(data, checkpoint, tmp_path / "out", SEARCH)
     pieces = [len(line.split()) for line in read_lines(tmp_path / "out.bpe")]
     sources = [len(line.split()) for line in read_lines(data / "bpe" / "test.xa")]
     order = sorted(range(len(sources)), key=lambda i: sources[i])  # stable

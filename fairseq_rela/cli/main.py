@@ -265,7 +265,6 @@ def _add_translate(verbs) -> None:
 
 
 def _translate(options: argparse.Namespace) -> None:
-    from ..data.folder import DataFolder
     from ..experiment import config
     from ..experiment.evaluation import translate
 
@@ -275,7 +274,7 @@ def _translate(options: argparse.Namespace) -> None:
     names = [name for name in decoding._fields if getattr(options, name) is not None]
     decoding = decoding._replace(**{name: getattr(options, name) for name in names})
     speed = translate(
-        DataFolder(options.data), options.checkpoint, options.output, decoding, options.subset, options.input
+        options.data, options.checkpoint, options.output, decoding, options.subset, options.input
     )
     print(f"{options.output}.txt: {speed}")
 

@@ -489,7 +489,7 @@ def _translate(experiment: Experiment) -> None:
             print(f"{output}.txt: already translated")
             return
     data.refuse_changed(data.binarised("test"))
-    speed = translate(data, checkpoint, output, decoding)
+    speed = translate(data.path, checkpoint, output, decoding)
     write_json(record_path, {**wanted, "outputs": _checksums(_translations(experiment)), "speed": speed._asdict()})
     print(f"{output}.txt: {speed}")
 
