@@ -15,7 +15,6 @@ from fairseq_rela.benchmark import real_text, timing, trained
 from fairseq_rela.benchmark.models import Size
 from fairseq_rela.benchmark.run import Plan, text
 from fairseq_rela.benchmark.run import run as run_benchmark
-from fairseq_rela.data.folder import DataFolder
 from fairseq_rela.errors import InputError
 from fairseq_rela.experiment.evaluation import Decoding, translate
 from fairseq_rela.files.lines import read_lines

@@ -12,8 +12,9 @@ from ..data.folder import DataFolder
 from ..data.settings import MAX_POSITIONS, refuse_other_side, require_language
 from ..errors import InputError
 from ..files.commands import USER_DIR, run_fairseq
-from ..files.folders import only_process
-from ..files.lines import PathLike, read_lines, refuse_overwriting, write_whole
+from ..files.lines import PathLike, read_lines
+from ..files.locks import only_process
+from ..files.outputs import refuse_overwriting, write_whole
 from ..files.plain_text import refuse_not_text, refuse_numbers, refuse_pieces
 from ..text import bpe
 from ..text.preprocess import TOKENISERS, Detokeniser
