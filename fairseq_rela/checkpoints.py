@@ -7,7 +7,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 import torch
 
 from .errors import InputError
-from .files.lines import write_whole
+from .files.outputs import write_whole
 from .safe_loading import load
 
 # checkpoint_3_500.pt, checkpoint3.pt and checkpoint_last.pt; not checkpoint_best.pt and not averages
