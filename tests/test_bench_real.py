@@ -16,7 +16,8 @@ from fairseq_rela.benchmark.models import Size
 from fairseq_rela.benchmark.run import Plan, text
 from fairseq_rela.benchmark.run import run as run_benchmark
 from fairseq_rela.errors import InputError
-from fairseq_rela.experiment.evaluation import Decoding, translate
+from fairseq_rela.experiment.decoding import Decoding
+from fairseq_rela.experiment.translation import translate
 from fairseq_rela.files.lines import read_lines
 from fairseq_rela.report.figures import speed_figure
 from fairseq_rela.report.speed import load_speeds, rows, speeds_of

@@ -16,7 +16,7 @@ from ..analysis.capture import load_transformer
 from ..attention import attention_name
 from ..data.folder import DataFolder
 from ..errors import InputError
-from ..experiment.evaluation import Decoding
+from ..experiment.decoding import Decoding
 from ..files.records import sha256
 from ..models.transformer_rela import attention_modules
 from ..tasks.translation_rela import TranslationRelaConfig, TranslationRelaTask

@@ -110,7 +110,8 @@ def _add_download(verbs) -> None:
 
 def _download(options: argparse.Namespace) -> None:
     from ..experiment import config
-    from ..experiment.pipeline import Experiment, reproduce
+    from ..experiment.experiment import Experiment
+    from ..experiment.reproduce import reproduce
 
     task = config.load_task(options.task, tuple(options.choose))
     if task.sources is None:
@@ -219,7 +220,7 @@ def _add_train(verbs) -> None:
 
 
 def _train(options: argparse.Namespace) -> None:
-    from ..experiment.pipeline import train
+    from ..experiment.training import train
 
     train(options.task, options.attention, options.data, options.save_dir, options.override)
 
@@ -234,7 +235,7 @@ def _add_average(verbs) -> None:
 
 def _average(options: argparse.Namespace) -> None:
     from .. import checkpoints
-    from ..experiment.pipeline import average_last
+    from ..experiment.averaging import average_last
 
     if (options.run_dir is None) == (options.inputs is None):
         raise InputError("give the folder of a run, or --inputs with files; one of them")
@@ -266,7 +267,7 @@ def _add_translate(verbs) -> None:
 
 def _translate(options: argparse.Namespace) -> None:
     from ..experiment import config
-    from ..experiment.evaluation import translate
+    from ..experiment.translation import translate
 
     decoding = config.load_decoding()
     if options.lenpen is not None:
@@ -294,8 +295,8 @@ def _add_score(verbs) -> None:
 
 
 def _score(options: argparse.Namespace) -> None:
-    from ..experiment.evaluation import score, suspect_order
-    from ..experiment.pipeline import describe_score
+    from ..experiment.scoring import score, suspect_order
+    from ..experiment.shown import describe_score
     from ..files.lines import read_lines
     from ..files.outputs import refuse_overwriting
     from ..files.plain_text import in_order
@@ -339,7 +340,7 @@ def _attention(options: argparse.Namespace) -> None:
 
     load_plugin()
     from ..analysis.analyze import summarise
-    from ..experiment.pipeline import describe_attention
+    from ..experiment.shown import describe_attention
     from ..files.outputs import refuse_overwriting
     from ..files.records import write_json
 
@@ -692,7 +693,9 @@ def _add_reproduce(verbs) -> None:
 
 
 def _reproduce(options: argparse.Namespace) -> None:
-    from ..experiment.pipeline import Experiment, reproduce, table
+    from ..experiment.experiment import Experiment
+    from ..experiment.reproduce import reproduce
+    from ..experiment.shown import result_table
 
     experiment = Experiment(
         task=options.task,
@@ -711,7 +714,7 @@ def _reproduce(options: argparse.Namespace) -> None:
     stages: List[str] = options.stages or list(_STAGES)
     reproduce(experiment, stages)
     if "attention" in stages and "score" in stages:
-        print("\n" + table([experiment]))
+        print("\n" + result_table(experiment))
 
 
 def _add_study(verbs) -> None:

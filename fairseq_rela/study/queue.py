@@ -11,7 +11,7 @@ from typing import Dict, List, Optional, Sequence
 from tqdm import tqdm
 
 from ..errors import InputError
-from ..experiment.pipeline import reproduce
+from ..experiment.reproduce import reproduce
 from ..files.locks import only_process
 from ..files.workers import die_with_parent
 from .runs import Places, finished

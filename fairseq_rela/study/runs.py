@@ -10,7 +10,8 @@ from typing import Any, Dict, List, NamedTuple, Optional
 from ..data.folder import DataFolder
 from ..errors import InputError
 from ..experiment import config
-from ..experiment.pipeline import Experiment, reproduce
+from ..experiment.experiment import Experiment
+from ..experiment.reproduce import reproduce
 from ..files.machine import processor, versions
 from ..files.outputs import write_whole
 from ..files.records import read_json, read_record, sha256, write_json
