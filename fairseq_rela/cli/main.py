@@ -740,36 +740,38 @@ def _study(options: argparse.Namespace) -> None:
     from ..study import queue
     from ..study.collect import collect
     from ..study.docs import fill_documents
+    from ..study.folder import StudyFolder
     from ..study.page import write_study
-    from ..study.runs import Places, finished, perform
+    from ..study.perform import perform
     from ..study.spec import load_study
 
     study = load_study(options.name, tuple(options.override))
-    places = Places(options.root, options.output / study.name, options.raw, options.workers)
-    jobs = queue.select(study, options.only)
+    folder = StudyFolder(study, options.output / study.name, options.root, options.raw, options.workers)
+    runs = queue.select(folder, options.only)
     if options.list:
-        for job in jobs:
-            record = finished(study, job, places)
-            print(study.jobs.index(job), job.name, record["state"] if record else "-", sep="\t")
+        for run in runs:
+            record = run.finished()
+            print(run.index, run.name, record["state"] if record else "-", sep="\t")
         return
     if options.index is not None:
-        if not 0 <= options.index < len(study.jobs):
-            raise InputError(f"--run {options.index}: {study.name} has the runs 0 to {len(study.jobs) - 1}")
-        with _holding(places.record(study.jobs[options.index])):
-            queue.prepare_data(study, places)
-            perform(study, study.jobs[options.index], places)
+        if not 0 <= options.index < len(folder.runs):
+            raise InputError(f"--run {options.index}: {study.name} has the runs 0 to {len(folder.runs) - 1}")
+        run = folder.runs[options.index]
+        with _holding(run.record):
+            queue.prepare_data(folder)
+            perform(run)
         return
     try:
         if not options.collect:
-            queue.prepare_data(study, places)
-            queue.run_queue(study, jobs, options.jobs, _this_command(options), places)
+            queue.prepare_data(folder)
+            queue.run_queue(runs, options.jobs, _this_command(options))
     finally:
-        if any(places.record(job).is_file() for job in study.jobs):
-            with _holding(places.output / "study.json"):
-                collected = collect(study, places)
-                write_study(collected, places.output)
-                changed = fill_documents(collected, places.output.resolve().parent.parent)
-            print(f"{places.output}: study.json, tables, page and figures", *changed, sep="\n")
+        if any(run.record.is_file() for run in folder.runs):
+            with _holding(folder.path / "study.json"):
+                collected = collect(folder)
+                write_study(collected, folder.path)
+                changed = fill_documents(collected, folder.path.resolve().parent.parent)
+            print(f"{folder.path}: study.json, tables, page and figures", *changed, sep="\n")
 
 
 def _this_command(options: argparse.Namespace) -> List[str]:
