@@ -892,7 +892,9 @@ def _bench(options: argparse.Namespace) -> None:
     logging.getLogger("fairseq_rela.attention").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*mismatched key_padding_mask")  # from torch, in fairseq's attention
     from ..benchmark.figures import draw
-    from ..benchmark.run import make_plan, run, text
+    from ..benchmark.plan import make_plan
+    from ..benchmark.run import run
+    from ..benchmark.shown import describe_result
 
     trained, real, parts = _bench_requests(options)
     kind = "-trained" if trained is not None else "-data" if real is not None else ""
@@ -906,7 +908,7 @@ def _bench(options: argparse.Namespace) -> None:
     result = run(
         folder, plan, options.device, parts, options.threads, lambda line: print(line, flush=True), trained, real
     )
-    print(text(result))
+    print(describe_result(result))
     drawn = [] if options.no_figures else draw(result, folder)
     print(f"{folder}: benchmark.json" + (" and figures" if drawn else ""))
 
