@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 from ..data.folder import DataFolder
 from ..data.pairs import describe_words
@@ -127,7 +127,7 @@ def analyze(experiment: Experiment) -> None:
         if gold_set is not None:
             inputs["gold"] = gold_record(gold_set.files, gold_set.links)
         elif links is None:
-            _keep_gold_set(inputs, output)
+            inputs["gold"] = _earlier_gold_set(output)
         if "words" in _made_of(output, inputs) and (experiment.run / "examples.json").is_file():
             print(f"{output}: already analysed")
             return
@@ -143,8 +143,7 @@ def analyze(experiment: Experiment) -> None:
     print(analyses.describe(analysis))
 
 
-def _keep_gold_set(inputs: Dict[str, Any], output: Path) -> None:
-    """Let an analysis count that measured a gold set, if this call gives no gold links."""
+def _earlier_gold_set(output: Path) -> Optional[Dict[str, Any]]:
+    """Return the gold set that an earlier call measured, so that a call without one keeps its analysis, or None."""
     gold = read_record(output).get("gold") if output.is_file() else None
-    if gold and "files" in gold:
-        inputs["gold"] = gold
+    return gold if gold and "files" in gold else None

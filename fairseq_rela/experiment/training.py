@@ -82,11 +82,8 @@ class _Training(NamedTuple):
             *restore,
             *self.overrides,
         ]
-        if "run=slurm" in self.overrides:
-            arguments.append(
-                "-m"
-            )  # Hydra uses the Slurm launcher only in a multirun; it returns when the job has ended
-        return arguments
+        # Hydra uses the Slurm launcher only in a multirun; it returns when the job has ended
+        return [*arguments, "-m"] if "run=slurm" in self.overrides else arguments
 
 
 def _train_alone(training: _Training) -> None:
