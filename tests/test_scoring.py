@@ -1,60 +1,13 @@
-"""Hypotheses in order, scores on the right strings."""
+"""Scoring: the strings that are compared, and the inputs that are refused."""
 
 import pytest
 import sacrebleu
 from conftest import SHARED, run, sys
 
 from fairseq_rela.errors import InputError
-from fairseq_rela.experiment.decoding import Decoding
 from fairseq_rela.experiment.scoring import score
-from fairseq_rela.experiment.translation import read_hypotheses
 from fairseq_rela.files.lines import read_lines
 from fairseq_rela.text.preprocess import Preprocessor
-
-OUTPUT = """INFO something
-S-6\tsource
-T-6\ttarget <<unk>>
-H-6\t-0.5\tsix a
-D-6\t-0.5\tsix a
-P-6\t-0.1
-H-6\t-0.7\tsix b
-H-10\t-0.2\tten
-H-2\t-0.2\t
-H-0\t-0.1\tzero \u2028 x\ty
-H-1\t-1\tone
-"""
-
-
-def write(path, text):
-    path.write_text(text, encoding="utf-8", newline="\n")
-    return path
-
-
-def test_order_is_by_number_and_the_best_comes_first(tmp_path):
-    """B07: fairseq prints by length; text order would put 10 before 2; a translation may be empty."""
-    more = "".join(f"H-{i}\t0\tw{i}\n" for i in (3, 4, 5, 7, 8, 9, 11))
-    hypotheses = read_hypotheses(write(tmp_path / "out", OUTPUT + more), 12)
-    assert hypotheses[:3] == ["zero \u2028 x\ty", "one", ""]
-    assert hypotheses[6] == "six a" and hypotheses[10] == "ten"
-    assert hypotheses[3:6] == ["w3", "w4", "w5"]
-
-
-@pytest.mark.parametrize(
-    "text, sentences, message",
-    [
-        ("H-0\t0\ta\nH-2\t0\tc\n", 3, "no translation of sentence 1 "),
-        ("", 30, "no translation of sentence 0, 1, 2, 3, 4 ..."),
-        ("H-0\t0\ta\nH-1\t0\tb\n", 1, "unexpected sentence 1"),
-        ("H-0\t0\ta\nH-1\t0\tb\nH-0\t0\ta\n", 2, "line 3: a second translation of sentence 0"),
-        ("H-0\t0\ta\nH-1\n", 2, "line 2: not `H-ID, score, hypothesis`"),
-        ("H-x\t0\ta\n", 1, "line 1: not `H-ID"),
-    ],
-)
-def test_gaps_and_duplicates_are_named(tmp_path, text, sentences, message):
-    """B01, B08: a sentence that is lost is an error."""
-    with pytest.raises(InputError, match=message):
-        read_hypotheses(write(tmp_path / "out", text), sentences)
-
 
 RAW = [
     "He said: \"It's a well-known fact (isn't it?).\"",
@@ -94,8 +47,8 @@ def test_the_score_is_that_of_sacrebleus_command(tmp_path):
     from fairseq_rela.text.preprocess import Detokeniser
 
     detokenise = Detokeniser("en")
-    write(tmp_path / "hyp", "".join(detokenise(bpe.undo(h)) + "\n" for h in hypotheses))
-    write(tmp_path / "ref", "".join(r + "\n" for r in references))
+    (tmp_path / "hyp").write_text("".join(detokenise(bpe.undo(h)) + "\n" for h in hypotheses), encoding="utf-8")
+    (tmp_path / "ref").write_text("".join(r + "\n" for r in references), encoding="utf-8")
     result = run(
         sys.executable, "-m", "sacrebleu", tmp_path / "ref", "-i", tmp_path / "hyp", "-tok", "13a", "-b", "-w", 6
     )
@@ -121,21 +74,6 @@ def test_other_numbers_of_lines_are_refused():
         score(RAW, pieces(RAW), "en")
     with pytest.raises(InputError, match="--tokeniser Moses"):
         score(pieces(RAW), RAW, "en", tokeniser="Moses")
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        dict(beam=0),
-        dict(max_tokens=0),
-        dict(max_len_a=0, max_len_b=0),
-        dict(max_len_b=-1),
-        dict(gnmt_lenpen=float("nan")),
-    ],
-)
-def test_decoding_that_cannot_be(options):
-    with pytest.raises(InputError, match="--"):
-        Decoding(**options).check()
 
 
 WMT = SHARED / "data" / "wmt_newstest"
