@@ -8,16 +8,18 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy
 import torch
+from fairseq import checkpoint_utils
+from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from .. import checkpoints
 from ..attention import attention_name
 from ..data.folder import DataFolder
 from ..errors import InputError
-from ..files.lines import read_lines
 from ..models.transformer_rela import attention_modules
-
-END = "</s>"
+from ..variants import Variant, find_variant
+from .sentences import load_dataset
 
 
 class Captured(NamedTuple):
@@ -27,7 +29,7 @@ class Captured(NamedTuple):
         site: ``encoder``, ``decoder`` or ``cross``.
         layer: number of the layer, from 0.
         name: name of the module, such as ``decoder.layers.1.encoder_attn``.
-        variant: name of the attention that the module computes, such as ``rela_g``.
+        variant: the attention that the module computes.
         weights: (B, H, T, S), float32, before dropout.
         allowed: (B, T, S), False at padding and at future positions. The ends of sentences are True.
     """
@@ -35,7 +37,7 @@ class Captured(NamedTuple):
     site: str
     layer: int
     name: str
-    variant: str
+    variant: Variant
     weights: Tensor
     allowed: Tensor
 
@@ -49,19 +51,12 @@ class Batch(NamedTuple):
 
     Attributes:
         ids: line numbers of the source sentences in the subset, from 0, in the order of the rows of the weights; see
-            :func:`read_sentences`.
+            :func:`fairseq_rela.analysis.sentences.read_sentences`.
         modules: one entry for each attention module.
     """
 
     ids: List[int]
     modules: List[Captured]
-
-
-class Sentence(NamedTuple):
-    """The pieces of a source and a target sentence; the last piece of each is ``</s>``."""
-
-    source: List[str]
-    target: List[str]
 
 
 def load_model(checkpoint: Path, data: Path) -> Tuple[nn.Module, Any]:
@@ -82,11 +77,6 @@ def load_transformer(checkpoint: Path, data: Path) -> Tuple[nn.Module, Any]:
         InputError: the file is not a checkpoint, its dictionaries or data do not fit ``data``, its task is not
             translation, or a decoder layer has no cross-attention to the source alone.
     """
-    from fairseq import checkpoint_utils
-    from fairseq.tasks.translation import TranslationTask
-
-    from .. import checkpoints
-
     checkpoints.load(checkpoint)  # raises an InputError of one line for any other file
     if DataFolder.is_one(data):
         DataFolder(data).refuse_model(checkpoint)
@@ -125,7 +115,7 @@ def capture(
         InputError: the subset does not exist, is empty or has no target side, or a sentence is too long for the model.
         RuntimeError: a module did not run exactly once in a batch, or did not return the weights of all its heads.
     """
-    dataset = _load_dataset(task, subset)
+    dataset = load_dataset(task, subset)
     if shuffle_seed is not None:
         dataset = _with_targets_in_order(dataset, derangement(len(dataset), shuffle_seed))
     batches = task.get_batch_iterator(
@@ -143,23 +133,6 @@ def capture(
         seen += len(batch["id"])
     if seen != len(dataset):
         raise RuntimeError(f"{seen} of the {len(dataset)} sentences of {subset} were batched")
-
-
-def _load_dataset(task: Any, subset: str) -> Any:
-    from fairseq.data import LanguagePairDataset
-
-    try:
-        task.load_dataset(subset)
-    except (FileNotFoundError, OSError) as error:
-        raise InputError(f"no subset {subset!r} in the data folder ({error})") from error
-    dataset = task.dataset(subset)
-    if not isinstance(dataset, LanguagePairDataset) or dataset.tgt is None:
-        raise InputError(f"subset {subset!r} is not of sentences with their translations, which the analysis needs")
-    if not len(dataset):
-        raise InputError(f"subset {subset!r} is empty; give another one")
-    dataset = copy.copy(dataset)
-    dataset.left_pad_source = False  # so that piece i of a sentence is at position i of the weights
-    return dataset
 
 
 def _longest(dataset: Any, model: nn.Module, subset: str) -> int:
@@ -226,44 +199,11 @@ def _as_batch(
     return Batch(
         ids=batch["id"].tolist(),
         modules=[
-            Captured(site, layer, name, attention_name(module), weights[name], allowed[site])
+            Captured(site, layer, name, find_variant(attention_name(module)), weights[name], allowed[site])
             for site, modules in sites.items()
             for layer, (name, module) in enumerate(modules.items())
         ],
     )
-
-
-def read_sentences(task: Any, data: Path, subset: str) -> List[Sentence]:
-    """Return the pieces of all sentences of ``subset``, in the order of the subset.
-
-    The pieces are read from ``bpe/SUBSET.LANG`` if the data folder has this file, which ``rela prepare`` writes, else
-    from the binarised data. There, an unknown piece is ``<unk>``, so it is not known whether its word ends with it.
-
-    Raises:
-        InputError: the subset does not exist, is empty or has no target side, or the text is not the text that was
-            binarised.
-    """
-    dataset = _load_dataset(task, subset)
-    sides = []
-    for lang, sentences, dictionary in (
-        (task.cfg.source_lang, dataset.src, task.source_dictionary),
-        (task.cfg.target_lang, dataset.tgt, task.target_dictionary),
-    ):
-        pieces = [[dictionary[int(token)] for token in tokens] for tokens in sentences]
-        text = data / "bpe" / f"{subset}.{lang}"
-        sides.append(_with_unknown_pieces(pieces, text, dictionary.unk_word) if text.is_file() else pieces)
-    return [Sentence(source, target) for source, target in zip(*sides)]
-
-
-def _with_unknown_pieces(pieces: List[List[str]], text: Path, unknown: str) -> List[List[str]]:
-    lines = [[*line.split(), END] for line in read_lines(text)]
-    same = len(lines) == len(pieces) and all(
-        len(line) == len(sentence) and all(a in (b, unknown) for a, b in zip(sentence, line))
-        for sentence, line in zip(pieces, lines)
-    )
-    if not same:
-        raise InputError(f"{text} is not the text of the binary data beside it; prepare the data again")
-    return lines
 
 
 @contextmanager

@@ -405,8 +405,8 @@ def _analyze(options: argparse.Namespace) -> None:
     from ..register import load_plugin
 
     load_plugin()
-    from ..analysis.align import analyze_text
-    from ..analysis.analyze import analyze, describe, write
+    from ..analysis.analyze import analyze, analyze_text
+    from ..analysis.record import describe, write
     from ..data.folder import DataFolder
     from ..data.pairs import describe_words
     from ..report import heatmaps

@@ -587,19 +587,21 @@ def _gold_of(experiment: Experiment) -> Optional[Path]:
 
 def _analyze(experiment: Experiment) -> None:
     load_plugin()
-    from ..analysis import analyze as analyses
-    from ..analysis.align import gold_record, measure_gold_set
+    from ..analysis import record
+    from ..analysis.align import measure_gold_set
+    from ..analysis.analyze import analyze
+    from ..analysis.sentences import data_checksums
 
     checkpoint, output = experiment.run / "average.pt", experiment.run / "analysis.json"
     with _gold_set(experiment) as gold_set:
         gold = _gold_of(experiment) if gold_set is None else None
         made_of: Dict[str, Any] = {
             "sha256": _checksum_of_stage(checkpoint, "average"),
-            "data": analyses.data_checksums(experiment.data, "test"),
+            "data": data_checksums(experiment.data, "test"),
             "gold": {"file": gold.name, "sha256": _checksum_of_stage(gold, "prepare")} if gold else None,
         }
         if gold_set is not None:
-            made_of["gold"] = gold_record(gold_set.files, gold_set.links)
+            made_of["gold"] = gold_set.record
         done = read_record(output) if output.is_file() and (experiment.run / "examples.json").is_file() else {}
         if gold_set is None and gold is None and "files" in (done.get("gold") or {}):
             del made_of["gold"]  # keep the analysis of a gold set given in an earlier call
@@ -607,13 +609,13 @@ def _analyze(experiment: Experiment) -> None:
             print(f"{output}: already analysed")
             return
         measured = {} if gold_set is None else measure_gold_set(checkpoint, DataFolder(experiment.data), gold_set)
-        analysis = {**analyses.analyze(checkpoint, experiment.data, "test", gold=gold), **measured}
+        analysis = {**analyze(checkpoint, experiment.data, "test", gold=gold), **measured}
     if measured:
         alignment = measured["alignment"]
         print(f"alignment error on {alignment['sentences']:,} pairs of the gold set {alignment['gold']}")
         print(describe_words(measured["gold_text"]))
-    analyses.write(analysis, experiment.run)
-    print(analyses.describe(analysis))
+    record.write(analysis, experiment.run)
+    print(record.describe(analysis))
 
 
 @contextmanager
