@@ -134,14 +134,14 @@ def _measured(experiment: Experiment) -> Dict[str, Any]:
 
 def _ranking(experiment: Experiment) -> Dict[str, Any]:
     """Return, by kind of damage, how well the model finds damaged pairs among those of the test set."""
-    from ..analysis.damage import evaluate
+    from ..analysis.detection import evaluate
     from ..register import load_plugin
 
     load_plugin()
     done, checkpoint = experiment.run / "rank.json", experiment.run / "average.pt"
     settings = experiment.spec.settings
     source, target = (experiment.data / "raw" / f"test.{lang}" for lang in settings.languages)
-    return evaluate(checkpoint, experiment.data, source, target, done)["kinds"]
+    return evaluate([checkpoint], DataFolder(experiment.data), source, target, done)["kinds"]
 
 
 def _validations(run: Path) -> List[Dict[str, float]]:
