@@ -165,22 +165,9 @@ def derangement(number: int, seed: int) -> List[int]:
     return order
 
 
-class _InOrder:
-    """A view of the sentences of a dataset in another order."""
-
-    def __init__(self, sentences: Any, order: List[int]) -> None:
-        self.sentences, self.order = sentences, order
-
-    def __getitem__(self, index: int) -> Tensor:
-        return self.sentences[self.order[index]]
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-
 def _with_targets_in_order(dataset: Any, order: List[int]) -> Any:
     shuffled = copy.copy(dataset)
-    shuffled.tgt = _InOrder(dataset.tgt, order)
+    shuffled.tgt = [dataset.tgt[index] for index in order]
     shuffled.tgt_sizes = dataset.tgt_sizes[order]
     shuffled.sizes = numpy.vstack((shuffled.src_sizes, shuffled.tgt_sizes)).T
     return shuffled

@@ -127,20 +127,11 @@ def _ranks(values: "numpy.ndarray") -> "numpy.ndarray":
 
 
 def _first(keys: Sequence["numpy.ndarray"], candidates: "numpy.ndarray", number: int) -> "numpy.ndarray":
-    """Return the first ``number`` candidates in the order of ``keys`` and then of position.
-
-    Instead of a full sort, each key selects the candidates below a threshold; the next key decides among those at it.
-    """
+    """Return the first ``number`` candidates in the order of ``keys`` and then of position."""
     if number < 1:
         raise ValueError(f"the best {number} pairs: give a number of at least 1")
+    positions = numpy.flatnonzero(candidates)
+    order = numpy.lexsort([key[positions] for key in reversed(keys)])  # stable; the last key is the most important
     first = numpy.zeros_like(candidates)
-    for key in keys:
-        if numpy.count_nonzero(candidates) <= number:
-            return first | candidates
-        threshold = numpy.partition(key[candidates], number - 1)[number - 1]
-        below = candidates & (key < threshold)
-        first |= below
-        number -= int(numpy.count_nonzero(below))  # at least 1 is left, the one at the threshold
-        candidates = candidates & (key == threshold)
-    first[numpy.flatnonzero(candidates)[:number]] = True
+    first[positions[order[:number]]] = True
     return first

@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from fairseq import utils
@@ -87,21 +87,16 @@ class PairScorer:
 
     def score_encoded(self, pairs: Sequence[Encoded]) -> List[Score]:
         """Return the scores in order; they are computed in batches of pairs with similar lengths."""
-        scores: List[Optional[Score]] = [None] * len(pairs)
-        for index, pair in enumerate(pairs):
-            if pair.reason:
-                scores[index] = self._score(pair, math.nan, math.nan, pair.reason)
+        scores: Dict[int, Tuple[float, float]] = {}
         for batch in self._batches(pairs):
-            for index, values in zip(batch, self._score_batch([pairs[index] for index in batch])):
-                # nan where the training of the model has diverged
-                finite = math.isfinite(values[1])
-                reason = "" if finite else "not finite"
-                null_rate, log_probability = values if finite else (math.nan, math.nan)
-                scores[index] = self._score(pairs[index], null_rate, log_probability, reason)
-        return [score for score in scores if score is not None]
+            scores.update(zip(batch, self._score_batch([pairs[index] for index in batch])))
+        return [self._score(pair, *scores.get(index, (math.nan, math.nan))) for index, pair in enumerate(pairs)]
 
     @staticmethod
-    def _score(pair: Encoded, null_rate: float, log_probability: float, reason: str) -> Score:
+    def _score(pair: Encoded, null_rate: float, log_probability: float) -> Score:
+        reason = pair.reason
+        if not reason and not math.isfinite(log_probability):  # the training of the model has diverged
+            reason, null_rate, log_probability = "not finite", math.nan, math.nan
         source, target = (max(len(ids) - 1, 0) for ids in (pair.source, pair.target))
         return Score(null_rate, log_probability, source, target, reason)
 

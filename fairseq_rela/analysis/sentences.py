@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from fairseq.data import LanguagePairDataset
+from fairseq.data import Dictionary, LanguagePairDataset
 
 from ..alignment import word_ids
 from ..data.folder import DataFolder
@@ -62,6 +62,11 @@ def load_dataset(task: Any, subset: str) -> LanguagePairDataset:
     return dataset
 
 
+def _sides(task: Any) -> List[Tuple[str, Dictionary]]:
+    """Return language and dictionary of the source and of the target."""
+    return [(task.cfg.source_lang, task.source_dictionary), (task.cfg.target_lang, task.target_dictionary)]
+
+
 def read_sentences(task: Any, data: Path, subset: str) -> List[Sentence]:
     """Return the pieces of all sentences of ``subset``, in the order of the subset.
 
@@ -74,10 +79,7 @@ def read_sentences(task: Any, data: Path, subset: str) -> List[Sentence]:
     """
     dataset = load_dataset(task, subset)
     sides = []
-    for lang, sentences, dictionary in (
-        (task.cfg.source_lang, dataset.src, task.source_dictionary),
-        (task.cfg.target_lang, dataset.tgt, task.target_dictionary),
-    ):
+    for (lang, dictionary), sentences in zip(_sides(task), (dataset.src, dataset.tgt)):
         pieces = [[dictionary[int(token)] for token in tokens] for tokens in sentences]
         text = data / "bpe" / f"{subset}.{lang}"
         sides.append(_with_unknown_pieces(pieces, text, dictionary.unk_word) if text.is_file() else pieces)
@@ -105,10 +107,7 @@ def refuse_hidden_words(sentences: Sequence[Sentence], task: Any, data: Path, su
         InputError: they are not, and there is a gold alignment.
     """
     hidden = 0
-    for lang, side, dictionary in (
-        (task.cfg.source_lang, 0, task.source_dictionary),
-        (task.cfg.target_lang, 1, task.target_dictionary),
-    ):
+    for side, (lang, dictionary) in enumerate(_sides(task)):
         if not (data / "bpe" / f"{subset}.{lang}").is_file():
             hidden += sum(dictionary.unk_word in pair[side] for pair in sentences)
     if not hidden:
