@@ -14,7 +14,7 @@ from ..errors import InputError
 from ..files.lines import read_parallel
 from ..files.records import sha256
 from .analyze import collect_links
-from .choice import agreement, association
+from .best_head import agreement, association
 from .collectors.links import links_of
 from .goldset import GoldSet
 
@@ -59,8 +59,8 @@ def align(
     Words are separated by white space in the two files. The head can also be the mean over the heads of a layer. It is
     chosen on the first :data:`JUDGED` sentence pairs, without a gold alignment: with a model of the reverse direction,
     it is the head whose links agree best with those of a head of that model, see
-    :func:`fairseq_rela.analysis.choice.agreement`; else it is the head that links words that occur together, see
-    :func:`fairseq_rela.analysis.choice.association`.
+    :func:`fairseq_rela.analysis.best_head.agreement`; else it is the head that links words that occur together, see
+    :func:`fairseq_rela.analysis.best_head.association`.
 
     Args:
         checkpoint: a model.

@@ -4,7 +4,7 @@ import copy
 import random
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import numpy
 import torch
@@ -59,7 +59,7 @@ class Batch(NamedTuple):
     modules: List[Captured]
 
 
-def load_model(checkpoint: Path, data: Path) -> Tuple[nn.Module, Any]:
+def load_model(checkpoint: Path, data: Union[Path, DataFolder]) -> Tuple[nn.Module, Any]:
     """Load a model with :func:`load_transformer` and turn off fused layers, whose weights cannot be recorded."""
     model, task = load_transformer(checkpoint, data)
     for module in model.modules():
@@ -68,18 +68,24 @@ def load_model(checkpoint: Path, data: Path) -> Tuple[nn.Module, Any]:
     return model, task
 
 
-def load_transformer(checkpoint: Path, data: Path) -> Tuple[nn.Module, Any]:
-    """Load a translation model in evaluation mode, and its task with the data folder ``data``.
+def load_transformer(checkpoint: Path, data: Union[Path, DataFolder]) -> Tuple[nn.Module, Any]:
+    """Load a translation model in evaluation mode, and its task with a data folder.
 
     The checkpoint is first loaded with :func:`fairseq_rela.checkpoints.load`, which runs no code from the file.
+
+    Args:
+        checkpoint: the checkpoint file.
+        data: an opened folder of ``rela prepare``, or the path of such a folder or of one of fairseq-preprocess.
 
     Raises:
         InputError: the file is not a checkpoint, its dictionaries or data do not fit ``data``, its task is not
             translation, or a decoder layer has no cross-attention to the source alone.
     """
     checkpoints.load(checkpoint)  # raises an InputError of one line for any other file
-    if DataFolder.is_one(data):
-        DataFolder(data).refuse_model(checkpoint)
+    if isinstance(data, Path) and DataFolder.is_one(data):
+        data = DataFolder(data)
+    if isinstance(data, DataFolder):
+        data.refuse_model(checkpoint)
     try:
         models, _, task = checkpoint_utils.load_model_ensemble_and_task(
             [str(checkpoint)], arg_overrides={"data": str(data)}

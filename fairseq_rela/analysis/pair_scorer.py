@@ -165,7 +165,7 @@ def load_scorer(checkpoint: Path, data: DataFolder, device: Optional[str] = None
         raise InputError(f"--max-tokens {max_tokens}: give a number of at least 1")
     where = _find_device(device)
     data.refuse_changed(data.text_files())
-    model, task = load_model(checkpoint, data.path)
+    model, task = load_model(checkpoint, data)
     return PairScorer(model, task, data, where, max_tokens)
 
 
