@@ -159,9 +159,10 @@ def test_stages_may_stand_before_between_and_behind_options(words):
 
 def test_the_stages_of_the_help_are_those_of_the_chain():
     from fairseq_rela.cli.main import _STAGES
-    from fairseq_rela.experiment.pipeline import _RUN, STAGES
+    from fairseq_rela.experiment.reproduce import RUN
+    from fairseq_rela.experiment.stages import STAGES
 
-    assert _STAGES == STAGES == tuple(_RUN)
+    assert _STAGES == STAGES == tuple(RUN)
 
 
 def test_what_to_fetch_by_hand(capsys):

@@ -18,7 +18,9 @@ from fileserver import Fault, FileServer
 from fairseq_rela.corpora.extract import extract
 from fairseq_rela.errors import InputError
 from fairseq_rela.experiment import config
-from fairseq_rela.experiment.pipeline import STAGES, Experiment, reproduce
+from fairseq_rela.experiment.experiment import Experiment
+from fairseq_rela.experiment.reproduce import reproduce
+from fairseq_rela.experiment.stages import STAGES
 from fairseq_rela.files.lines import read_lines
 from fairseq_rela.files.locks import only_process
 from fairseq_rela.files.records import sha256

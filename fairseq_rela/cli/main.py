@@ -110,7 +110,8 @@ def _add_download(verbs) -> None:
 
 def _download(options: argparse.Namespace) -> None:
     from ..experiment import config
-    from ..experiment.pipeline import Experiment, reproduce
+    from ..experiment.experiment import Experiment
+    from ..experiment.reproduce import reproduce
 
     task = config.load_task(options.task, tuple(options.choose))
     if task.sources is None:
@@ -219,7 +220,7 @@ def _add_train(verbs) -> None:
 
 
 def _train(options: argparse.Namespace) -> None:
-    from ..experiment.pipeline import train
+    from ..experiment.training import train
 
     train(options.task, options.attention, options.data, options.save_dir, options.override)
 
@@ -234,7 +235,7 @@ def _add_average(verbs) -> None:
 
 def _average(options: argparse.Namespace) -> None:
     from .. import checkpoints
-    from ..experiment.pipeline import average_last
+    from ..experiment.averaging import average_last
 
     if (options.run_dir is None) == (options.inputs is None):
         raise InputError("give the folder of a run, or --inputs with files; one of them")
@@ -266,7 +267,7 @@ def _add_translate(verbs) -> None:
 
 def _translate(options: argparse.Namespace) -> None:
     from ..experiment import config
-    from ..experiment.evaluation import translate
+    from ..experiment.translation import translate
 
     decoding = config.load_decoding()
     if options.lenpen is not None:
@@ -294,8 +295,8 @@ def _add_score(verbs) -> None:
 
 
 def _score(options: argparse.Namespace) -> None:
-    from ..experiment.evaluation import score, suspect_order
-    from ..experiment.pipeline import describe_score
+    from ..experiment.scoring import score, suspect_order
+    from ..experiment.shown import describe_score
     from ..files.lines import read_lines
     from ..files.outputs import refuse_overwriting
     from ..files.plain_text import in_order
@@ -339,7 +340,7 @@ def _attention(options: argparse.Namespace) -> None:
 
     load_plugin()
     from ..analysis.analyze import summarise
-    from ..experiment.pipeline import describe_attention
+    from ..experiment.shown import describe_attention
     from ..files.outputs import refuse_overwriting
     from ..files.records import write_json
 
@@ -694,7 +695,9 @@ def _add_reproduce(verbs) -> None:
 
 
 def _reproduce(options: argparse.Namespace) -> None:
-    from ..experiment.pipeline import Experiment, reproduce, table
+    from ..experiment.experiment import Experiment
+    from ..experiment.reproduce import reproduce
+    from ..experiment.shown import result_table
 
     experiment = Experiment(
         task=options.task,
@@ -713,7 +716,7 @@ def _reproduce(options: argparse.Namespace) -> None:
     stages: List[str] = options.stages or list(_STAGES)
     reproduce(experiment, stages)
     if "attention" in stages and "score" in stages:
-        print("\n" + table([experiment]))
+        print("\n" + result_table(experiment))
 
 
 def _add_study(verbs) -> None:
@@ -739,36 +742,38 @@ def _study(options: argparse.Namespace) -> None:
     from ..study import queue
     from ..study.collect import collect
     from ..study.docs import fill_documents
+    from ..study.folder import StudyFolder
     from ..study.page import write_study
-    from ..study.runs import Places, finished, perform
+    from ..study.perform import perform
     from ..study.spec import load_study
 
     study = load_study(options.name, tuple(options.override))
-    places = Places(options.root, options.output / study.name, options.raw, options.workers)
-    jobs = queue.select(study, options.only)
+    folder = StudyFolder(study, options.output / study.name, options.root, options.raw, options.workers)
+    runs = queue.select(folder, options.only)
     if options.list:
-        for job in jobs:
-            record = finished(study, job, places)
-            print(study.jobs.index(job), job.name, record["state"] if record else "-", sep="\t")
+        for run in runs:
+            record = run.finished()
+            print(run.index, run.name, record["state"] if record else "-", sep="\t")
         return
     if options.index is not None:
-        if not 0 <= options.index < len(study.jobs):
-            raise InputError(f"--run {options.index}: {study.name} has the runs 0 to {len(study.jobs) - 1}")
-        with _holding(places.record(study.jobs[options.index])):
-            queue.prepare_data(study, places)
-            perform(study, study.jobs[options.index], places)
+        if not 0 <= options.index < len(folder.runs):
+            raise InputError(f"--run {options.index}: {study.name} has the runs 0 to {len(folder.runs) - 1}")
+        run = folder.runs[options.index]
+        with _holding(run.record):
+            queue.prepare_data(folder)
+            perform(run)
         return
     try:
         if not options.collect:
-            queue.prepare_data(study, places)
-            queue.run_queue(study, jobs, options.jobs, _this_command(options), places)
+            queue.prepare_data(folder)
+            queue.run_queue(runs, options.jobs, _this_command(options))
     finally:
-        if any(places.record(job).is_file() for job in study.jobs):
-            with _holding(places.output / "study.json"):
-                collected = collect(study, places)
-                write_study(collected, places.output)
-                changed = fill_documents(collected, places.output.resolve().parent.parent)
-            print(f"{places.output}: study.json, tables, page and figures", *changed, sep="\n")
+        if any(run.record.is_file() for run in folder.runs):
+            with _holding(folder.path / "study.json"):
+                collected = collect(folder)
+                write_study(collected, folder.path)
+                changed = fill_documents(collected, folder.path.resolve().parent.parent)
+            print(f"{folder.path}: study.json, tables, page and figures", *changed, sep="\n")
 
 
 def _this_command(options: argparse.Namespace) -> List[str]:
@@ -889,7 +894,9 @@ def _bench(options: argparse.Namespace) -> None:
     logging.getLogger("fairseq_rela.attention").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*mismatched key_padding_mask")  # from torch, in fairseq's attention
     from ..benchmark.figures import draw
-    from ..benchmark.run import make_plan, run, text
+    from ..benchmark.plan import make_plan
+    from ..benchmark.run import run
+    from ..benchmark.shown import describe_result
 
     trained, real, parts = _bench_requests(options)
     kind = "-trained" if trained is not None else "-data" if real is not None else ""
@@ -903,7 +910,7 @@ def _bench(options: argparse.Namespace) -> None:
     result = run(
         folder, plan, options.device, parts, options.threads, lambda line: print(line, flush=True), trained, real
     )
-    print(text(result))
+    print(describe_result(result))
     drawn = [] if options.no_figures else draw(result, folder)
     print(f"{folder}: benchmark.json" + (" and figures" if drawn else ""))
 

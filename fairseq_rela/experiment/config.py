@@ -15,7 +15,7 @@ from ..data.prepare import Corpus
 from ..data.settings import Settings
 from ..errors import InputError
 from ..files.records import sha256
-from .evaluation import Decoding
+from .decoding import Decoding
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # names a folder that replaces configs/, such as a copy with your own tasks

@@ -1,0 +1,45 @@
+"""Settings of the beam search."""
+
+import math
+from typing import NamedTuple, Optional
+
+from ..errors import InputError
+
+
+class Decoding(NamedTuple):
+    """Settings of the beam search; the defaults are the paper's, as in ``configs/decoding/paper.yaml``.
+
+    Attributes:
+        beam: beam size.
+        gnmt_lenpen: exponent of the GNMT length penalty; None uses fairseq's own penalty, ``lenpen``.
+        lenpen: exponent of fairseq's length penalty; used only if ``gnmt_lenpen`` is None.
+        max_len_a, max_len_b: an output has at most ``max_len_a * source_length + max_len_b`` pieces.
+        max_tokens: maximum number of source pieces in a batch, padding included.
+    """
+
+    beam: int = 4
+    gnmt_lenpen: Optional[float] = 0.6
+    lenpen: float = 1.0
+    max_len_a: float = 1
+    max_len_b: int = 50
+    max_tokens: int = 4096
+
+    def check(self) -> "Decoding":
+        """Return these settings if all values are valid.
+
+        Raises:
+            InputError: a value has the wrong type or is out of range.
+        """
+        for name, value in self._asdict().items():
+            whole = name in ("beam", "max_len_b", "max_tokens")
+            number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+            if not (number and math.isfinite(value)) and not (value is None and name == "gnmt_lenpen"):
+                what = "whole number" if whole else "number"
+                raise InputError(f"--{name.replace('_', '-')} {value}: give a {what}")
+        if self.beam < 1:
+            raise InputError(f"--beam {self.beam}: give a number of at least 1")
+        if self.max_tokens < 1:
+            raise InputError(f"--max-tokens {self.max_tokens}: give a number of at least 1")
+        if self.max_len_a < 0 or self.max_len_b < 0 or self.max_len_a + self.max_len_b == 0:
+            raise InputError("--max-len-a and --max-len-b leave no room for an output; give larger numbers")
+        return self
