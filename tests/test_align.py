@@ -12,7 +12,7 @@ from test_pairs import UNKNOWN, by_hand, write
 from fairseq_rela import cli
 from fairseq_rela.analysis import align as aligning
 from fairseq_rela.analysis.aer import count, read_links
-from fairseq_rela.analysis.analyze import analyze
+from fairseq_rela.analysis.analyze import analyze, analyze_text
 from fairseq_rela.analysis.capture import capture, load_model
 from fairseq_rela.analysis.goldset import open_gold_set
 from fairseq_rela.data.folder import DataFolder
@@ -141,7 +141,7 @@ def test_links_and_gold_count_the_words_of_raw_files(checkpoint, corpus, data, t
         links = [map(int, link.split("-")) for link in line.split()]
         gold.append(" ".join(sorted({f"{min(s, max(source))}-{min(t, max(target))}" for s, t in links})))
     gold = write(tmp_path / "raw.align", gold)
-    result = aligning.analyze_text(checkpoint, DataFolder(data), *texts, gold=gold)
+    result = analyze_text(checkpoint, DataFolder(data), *texts, gold=gold)
 
     model, task = load_model(checkpoint, data)
     expected = {}
@@ -159,7 +159,7 @@ def test_links_and_gold_count_the_words_of_raw_files(checkpoint, corpus, data, t
         rate = count(wanted, [links[i] for i in range(SENTENCES)]).aer
         assert result["alignment"][kind]["layers"][layer]["heads"][head]["aer"] == pytest.approx(rate)
     with pytest.raises(InputError, match="outside of the sentences"):  # the gold alignment of the tokens
-        aligning.analyze_text(
+        analyze_text(
             checkpoint,
             DataFolder(data),
             *texts,
@@ -173,8 +173,8 @@ def test_words_without_tokens_have_numbers_and_no_links(checkpoint, data, tmp_pa
     odd = [write(tmp_path / f"odd.{lang}", ["\u200b damok \u200b so un \u200b", "so"]) for lang in ("xa", "xb")]
     numbers = [1, 3, 4]
     gold = write(tmp_path / "gold", ["1-1 2p5 5-0", "0-0"])
-    one = aligning.analyze_text(checkpoint, DataFolder(data), *plain, links=True)
-    other = aligning.analyze_text(checkpoint, DataFolder(data), *odd, gold=gold)
+    one = analyze_text(checkpoint, DataFolder(data), *plain, links=True)
+    other = analyze_text(checkpoint, DataFolder(data), *odd, gold=gold)
     assert other["text"]["source"]["lost"] == 3 and other["text"]["target"]["total"] == 7
     wanted = read_links(read_lines(gold), "gold")
     for name, (first, second) in one["links"].items():
@@ -191,7 +191,7 @@ def test_words_without_tokens_have_numbers_and_no_links(checkpoint, data, tmp_pa
 def test_align_writes_the_links_of_one_head(checkpoint, data, texts, tmp_path, capsys):
     source, target, _ = texts
     pair = ["--source", source, "--target", target, "--tokenised"]
-    analysis = aligning.analyze_text(checkpoint, DataFolder(data), source, target, True, links=True)
+    analysis = analyze_text(checkpoint, DataFolder(data), source, target, True, links=True)
     assert rela("align", checkpoint, *pair, "--output", tmp_path / "links") == 0  # finds its data folder itself
     captured = capsys.readouterr()
     record = load(tmp_path / "links.json")
@@ -223,8 +223,8 @@ def test_the_reverse_model_chooses_the_head_it_agrees_with(checkpoint, data, tex
     calls = []
 
     def positions(path, folder, first, second, *_):
-        calls.append((folder, first, second))
-        heads = backward if folder == back else forward
+        calls.append((folder.path, first, second))
+        heads = backward if folder.path == back else forward
         return ["normal.layer0.head0", "normal.layer0.head1"], [heads], {"text": 1}
 
     monkeypatch.setattr(aligning, "_positions", positions)

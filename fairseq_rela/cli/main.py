@@ -406,8 +406,8 @@ def _analyze(options: argparse.Namespace) -> None:
     from ..register import load_plugin
 
     load_plugin()
-    from ..analysis.align import analyze_text
-    from ..analysis.analyze import analyze, describe, write
+    from ..analysis.analyze import analyze, analyze_text
+    from ..analysis.record import describe, write
     from ..data.folder import DataFolder
     from ..data.pairs import describe_words
     from ..report import heatmaps
@@ -603,7 +603,7 @@ def _rank(options: argparse.Namespace) -> None:
     load_plugin()
     texts = (options.checkpoint, options.data, options.source, options.target, options.output)
     if options.damage:
-        from ..analysis.damage import describe, evaluate_models
+        from ..analysis.detection import describe, evaluate
         from ..analysis.rank import refuse_swapped
         from ..data.folder import DataFolder
         from ..files.plain_text import refuse_not_text
@@ -613,13 +613,15 @@ def _rank(options: argparse.Namespace) -> None:
             raise InputError(
                 "--damage measures, it keeps nothing: leave --keep-best, --max-null-rate, --keep-worst and --sample out"
             )
-        refuse_swapped(options.source, options.target, DataFolder(options.data).settings)
+        data = DataFolder(options.data)
+        refuse_swapped(options.source, options.target, data.settings)
         for path in (options.source, options.target):
             refuse_not_text(path)
         with _holding(options.output):
-            result = evaluate_models(
+            result = evaluate(
                 [options.checkpoint, *options.more_checkpoints],
-                *texts[1:],
+                data,
+                *texts[2:],
                 seed=options.seed,
                 device=options.device,
                 max_tokens=options.max_tokens,

@@ -114,18 +114,20 @@ def attention(experiment: Experiment) -> None:
 def analyze(experiment: Experiment) -> None:
     load_plugin()
     from ..analysis import analyze as analyses
-    from ..analysis.align import gold_record, measure_gold_set
+    from ..analysis import record
+    from ..analysis.align import measure_gold_set
+    from ..analysis.sentences import data_checksums
 
     output = experiment.run / "analysis.json"
     with experiment.open_gold_set() as gold_set:
         links = experiment.test_links if gold_set is None else None
         inputs: Dict[str, Any] = {
             "sha256": _checksum_of_stage(experiment.average, "average"),
-            "data": analyses.data_checksums(experiment.data, "test"),
+            "data": data_checksums(experiment.data, "test"),
             "gold": {"file": links.name, "sha256": _checksum_of_stage(links, "prepare")} if links else None,
         }
         if gold_set is not None:
-            inputs["gold"] = gold_record(gold_set.files, gold_set.links)
+            inputs["gold"] = gold_set.record
         elif links is None:
             inputs["gold"] = _earlier_gold_set(output)
         if "words" in _made_of(output, inputs) and (experiment.run / "examples.json").is_file():
@@ -139,8 +141,8 @@ def analyze(experiment: Experiment) -> None:
         alignment = measured["alignment"]
         print(f"alignment error on {alignment['sentences']:,} pairs of the gold set {alignment['gold']}")
         print(describe_words(measured["gold_text"]))
-    analyses.write(analysis, experiment.run)
-    print(analyses.describe(analysis))
+    record.write(analysis, experiment.run)
+    print(record.describe(analysis))
 
 
 def _earlier_gold_set(output: Path) -> Optional[Dict[str, Any]]:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, Dict, List
 
+from ..data.folder import DataFolder
 from ..errors import InputError
 from ..experiment.experiment import Experiment
 from ..experiment.reproduce import reproduce
@@ -79,14 +80,14 @@ def _measured(run: Path) -> Dict[str, Any]:
 
 def _ranking(experiment: Experiment) -> Dict[str, Any]:
     """Return, by kind of damage, how well the model finds damaged pairs among those of the test set."""
-    from ..analysis.damage import evaluate
+    from ..analysis.detection import evaluate
     from ..register import load_plugin
 
     load_plugin()
     done = experiment.run / "rank.json"
     settings = experiment.spec.settings
     source, target = (experiment.data / "raw" / f"test.{lang}" for lang in settings.languages)
-    return evaluate(experiment.average, experiment.data, source, target, done)["kinds"]
+    return evaluate([experiment.average], DataFolder(experiment.data), source, target, done)["kinds"]
 
 
 def _validations(log: str) -> List[Dict[str, float]]:
