@@ -96,7 +96,7 @@ BLANKS = (0, 2, 3, 4)
 
 def test_rela_translate(data, trained, tmp_path):
     (tmp_path / "in.xa").write_text("".join(line + "\n" for line in LINES), encoding="utf-8")
-    decoding = evaluation.Decoding(beam=2)
+    decoding = evaluation.load_decoding(beam=2)
     evaluation.translate(
         DataFolder(data), trained / "checkpoint_last.pt", tmp_path / "out", decoding, source=tmp_path / "in.xa"
     )

@@ -11,7 +11,7 @@ import pytest
 from conftest import RELA, ROOT, run
 from documents import MARKS, PAGES, blocks
 
-from fairseq_rela.cli import main as cli
+from fairseq_rela import cli
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 SHELL = [block for block in BLOCKS if block.language == "sh"]
@@ -79,9 +79,9 @@ def parse_rela(arguments):
 
             find_variant(choice)
     if options.verb in ("reproduce", "train", "download"):
-        from fairseq_rela.experiment import config
+        from fairseq_rela.experiment import tasks
 
-        config.require_task(options.task)
+        tasks.require_task(options.task)
 
 
 def parse_fairseq(program, arguments):

@@ -12,8 +12,8 @@ from test_checkpoints import Hostile
 
 from fairseq_rela import checkpoints
 from fairseq_rela.compat import probe_fairseq
-from fairseq_rela.experiment.config import task_names
 from fairseq_rela.experiment.evaluation import read_hypotheses
+from fairseq_rela.experiment.tasks import task_names
 from fairseq_rela.files.lines import read_lines
 from fairseq_rela.models.transformer_rela import FUSED_PARAMETERS
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import RELA, ROOT, run, run_fairseq, run_rela
 
-from fairseq_rela.cli import main as cli
+from fairseq_rela import cli
 from fairseq_rela.corpora.synthetic import write_corpus
 from fairseq_rela.data.folder import DataFolder
 from fairseq_rela.errors import InputError

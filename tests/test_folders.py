@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from fairseq_rela.cli import main as cli
+from fairseq_rela import cli
 from fairseq_rela.errors import InputError
 from fairseq_rela.experiment.pipeline import STAGES
 from fairseq_rela.files.folders import only_process, work_folder

@@ -11,8 +11,7 @@ import torch
 from conftest import prepare_data, run_rela
 from test_checkpoints import write
 
-from fairseq_rela import checkpoints
-from fairseq_rela.cli import main as cli
+from fairseq_rela import checkpoints, cli
 from fairseq_rela.data import prepare as prepare_module
 from fairseq_rela.errors import InputError
 from fairseq_rela.files import lines

@@ -12,6 +12,7 @@ from ..data.folder import DataFolder
 from ..data.settings import MAX_POSITIONS, refuse_other_side, require_language
 from ..errors import InputError
 from ..files.commands import USER_DIR, run_fairseq
+from ..files.configs import load_defaults, load_yaml
 from ..files.folders import only_process
 from ..files.lines import PathLike, read_lines, refuse_overwriting, write_whole
 from ..files.plain_text import refuse_not_text, refuse_numbers, refuse_pieces
@@ -23,7 +24,7 @@ _SPEED = re.compile(r"Translated ([\d,]+) sentences \(([\d,]+) tokens\) in ([\d.
 
 
 class Decoding(NamedTuple):
-    """Settings of the beam search; the defaults are the paper's, as in ``configs/decoding/paper.yaml``.
+    """Settings of the beam search; :func:`load_decoding` returns the default ones.
 
     Attributes:
         beam: beam size.
@@ -33,12 +34,12 @@ class Decoding(NamedTuple):
         max_tokens: maximum number of source pieces in a batch, padding included.
     """
 
-    beam: int = 4
-    gnmt_lenpen: Optional[float] = 0.6
-    lenpen: float = 1.0
-    max_len_a: float = 1
-    max_len_b: int = 50
-    max_tokens: int = 4096
+    beam: int
+    gnmt_lenpen: Optional[float]
+    lenpen: float
+    max_len_a: float
+    max_len_b: int
+    max_tokens: int
 
     def check(self) -> "Decoding":
         """Return these settings if all values are valid.
@@ -59,6 +60,25 @@ class Decoding(NamedTuple):
         if self.max_len_a < 0 or self.max_len_b < 0 or self.max_len_a + self.max_len_b == 0:
             raise InputError("--max-len-a and --max-len-b leave no room for an output; give larger numbers")
         return self
+
+
+def load_decoding(**given: Any) -> Decoding:
+    """Return the search of ``configs/decoding/paper.yaml`` and ``configs/defaults/decoding.yaml``.
+
+    Args:
+        given: values of fields that replace those of the files. A ``lenpen`` without a ``gnmt_lenpen`` replaces both.
+
+    Raises:
+        InputError: a file is missing, or an entry is missing, unknown or invalid.
+    """
+    spec = load_yaml("decoding", "paper")
+    try:
+        values = {**spec["generation"], **spec["task"], **load_defaults("decoding"), **given}
+        if "lenpen" in given and "gnmt_lenpen" not in given:
+            values["gnmt_lenpen"] = None
+        return Decoding(**values).check()
+    except (KeyError, TypeError) as error:
+        raise InputError(f"configs/decoding/paper.yaml: missing or unknown entry: {error}") from error
 
 
 class Speed(NamedTuple):

@@ -20,17 +20,17 @@ from ..data.pairs import describe_words
 from ..data.prepare import describe, prepare
 from ..errors import InputError
 from ..files.commands import USER_DIR, refuse_misread, run_fairseq
+from ..files.configs import config_folder, load_defaults
 from ..files.folders import only_process
 from ..files.lines import read_json, read_lines, read_record, sha256, write_json
 from ..register import load_plugin
 from ..variants import find_variant
-from . import config
-from .evaluation import score, translate
+from .composed import checksums
+from .evaluation import load_decoding, score, translate
 from .naming import canonical, run_name, split_override
 from .progress import TrainingProgress
+from .tasks import Task, load_task, require_task
 
-STAGES = ("download", "extract", "prepare", "train", "average", "translate", "score", "attention", "analyze")
-AVERAGED = 5
 _COMPUTED_BY = re.compile(r"attention: computed by (.+)$", re.MULTILINE)
 
 
@@ -38,7 +38,7 @@ class Experiment(NamedTuple):
     """One task with one attention.
 
     Attributes:
-        task: a name from :func:`fairseq_rela.experiment.config.task_names`.
+        task: a name from :func:`fairseq_rela.experiment.tasks.task_names`.
         attention: a variant name (paper, Table 1).
         root: the folder of all experiments. It holds downloads in ``root/downloads``, raw text in ``root/TASK/raw``,
             prepared data in ``root/TASK/data`` and a run in ``root/TASK/RUN`` (see
@@ -67,8 +67,8 @@ class Experiment(NamedTuple):
     gold_alignment: Tuple[Path, ...] = ()
 
     @property
-    def spec(self) -> config.Task:
-        return config.load_task(self.task, self.choose)
+    def spec(self) -> Task:
+        return load_task(self.task, self.choose)
 
     @property
     def folder(self) -> Path:
@@ -83,7 +83,7 @@ class Experiment(NamedTuple):
         return self.folder / run_name(self.attention, self.overrides)
 
 
-def reproduce(experiment: Experiment, stages: Sequence[str] = STAGES) -> None:
+def reproduce(experiment: Experiment, stages: Sequence[str]) -> None:
     """Run the given stages in the order of :data:`STAGES`.
 
     Raises:
@@ -98,7 +98,7 @@ def reproduce(experiment: Experiment, stages: Sequence[str] = STAGES) -> None:
     with _gold_set(experiment):  # refuses missing files now; they are read hours later
         pass
     if "train" in stages:  # refuses missing config files now; training starts hours later
-        config.checksums(experiment.task, [f"attention={experiment.attention}", *experiment.overrides])
+        checksums(experiment.task, [f"attention={experiment.attention}", *experiment.overrides])
     for option, folder in (("--offline", experiment.offline), ("--raw", experiment.raw), ("--moses", experiment.moses)):
         if folder is not None and not folder.is_dir():
             raise InputError(f"{option} {folder}: no such folder")
@@ -212,7 +212,7 @@ def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequ
     training, the checkpoint must hold the requested attention.
 
     Args:
-        task: a name from :func:`fairseq_rela.experiment.config.task_names`.
+        task: a name from :func:`fairseq_rela.experiment.tasks.task_names`.
         attention: a variant name.
         data: a prepared data folder.
         save_dir: the folder for checkpoints, log and records.
@@ -223,10 +223,10 @@ def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequ
             training failed.
     """
     find_variant(attention)
-    config.require_task(task)
+    require_task(task)
     _refuse_reserved(overrides)
     folder = DataFolder(data)
-    meant = "-".join(config.load_task(task).settings.languages)
+    meant = "-".join(load_task(task).settings.languages)
     if folder.pair != meant:
         print(f"warning: {data} is of {folder.pair}, and {task} is made for {meant}", file=sys.stderr)
     folder.refuse_changed(name for name in folder.outputs if name.endswith((".bin", ".idx", ".txt")))
@@ -245,7 +245,7 @@ def _train_alone(
         "attention": attention,
         "overrides": list(overrides),
         "data": outputs,
-        "configs": config.checksums(task, [f"attention={attention}", *overrides]),
+        "configs": checksums(task, [f"attention={attention}", *overrides]),
     }
     done = save_dir / "train.json"
     if done.is_file():
@@ -259,7 +259,7 @@ def _train_alone(
         path.unlink()
     arguments: List[str] = [
         "--config-dir",
-        str(config.config_folder()),
+        str(config_folder()),
         "--config-name",
         task,
         f"attention={attention}",
@@ -429,7 +429,7 @@ def _quoted(path: Path) -> str:
 
 
 def _average(experiment: Experiment) -> None:
-    average_last(experiment.run, AVERAGED, experiment.run / "average.pt")
+    average_last(experiment.run, load_defaults("experiment")["averaged"], experiment.run / "average.pt")
 
 
 def average_last(folder: Path, number: int, output: Path) -> None:
@@ -474,7 +474,7 @@ def _average_chosen(choice: checkpoints.Choice, output: Path) -> None:
 
 def _translate(experiment: Experiment) -> None:
     checkpoint, record_path = experiment.run / "average.pt", experiment.run / "translate.json"
-    decoding, averaged = config.load_decoding(), _checksum_of_stage(checkpoint, "average")
+    decoding, averaged = load_decoding(), _checksum_of_stage(checkpoint, "average")
     data = DataFolder(experiment.data)
     wanted = {
         "checkpoint": averaged,
@@ -671,3 +671,5 @@ _RUN: Dict[str, Callable[[Experiment], None]] = {
     "attention": _attention,
     "analyze": _analyze,
 }
+
+STAGES = tuple(_RUN)

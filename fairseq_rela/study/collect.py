@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
-from ..experiment.config import load_task
+from ..experiment.tasks import load_task
 from ..files.lines import read_lines, sha256, write_json
 from ..variants import SITES
 from .runs import FORMAT, Places, finished

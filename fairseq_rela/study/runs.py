@@ -9,7 +9,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 from ..data.folder import DataFolder
 from ..errors import InputError
-from ..experiment import config
+from ..experiment.composed import composed_values
 from ..experiment.pipeline import Experiment, reproduce
 from ..files.lines import read_json, read_record, sha256, write_json, write_whole
 from ..files.machine import processor, versions
@@ -171,7 +171,7 @@ def _made_of(experiment: Experiment) -> Dict[str, Any]:
         "task": experiment.task,
         "attention": experiment.attention,
         "overrides": list(experiment.overrides),
-        "configs": config.composed_values(experiment.task, overrides),
+        "configs": composed_values(experiment.task, overrides),
         "data": _test_and_binaries(data) if (data / "prepare.json").is_file() else None,
         "gold": sha256(experiment.gold) if experiment.gold is not None and experiment.gold.is_file() else None,
     }

@@ -1,0 +1,107 @@
+"""The verb ``rank``."""
+
+from pathlib import Path
+
+from ..errors import InputError
+from . import arguments
+from .arguments import Options, Parser, Verb, holding, positive
+
+
+def _rank_options(parser: Parser) -> None:
+    from ..files.configs import load_defaults
+
+    parser.add_argument("checkpoint", type=Path, help="a model of this plugin")
+    parser.add_argument("source", type=Path, help="raw source text, plain or .gz")
+    parser.add_argument("target", type=Path, help="raw target text")
+    parser.add_argument("--data", type=Path, required=True, help="data folder the model was trained on")
+    parser.add_argument("--output", type=Path, required=True, help="scores to write, as TSV; kept pairs beside it")
+    parser.add_argument("--keep-best", type=positive, metavar="N", help="write the N best pairs as well")
+    parser.add_argument("--max-null-rate", type=float, metavar="X", help="write the pairs up to this null rate as well")
+    parser.add_argument(
+        "--by",
+        choices=("log_probability", "null_rate", "both"),
+        default="log_probability",
+        help="what is best: a high log-probability a piece, a low null rate, or the mean of both ranks",
+    )
+    parser.add_argument("--keep-worst", type=positive, metavar="N", help="write the N worst pairs as well")
+    parser.add_argument("--sample", type=positive, metavar="N", help="write N pairs drawn at random as well")
+    arguments.workers_option(parser)
+    arguments.device_option(parser, default=None)
+    max_tokens = load_defaults("decoding")["max_tokens"]
+    parser.add_argument("--max-tokens", type=positive, default=max_tokens, help="padded pieces in a batch")
+    parser.add_argument(
+        "--damage", action="store_true", help="instead: damage a third of the pairs in known ways; how well each shows"
+    )
+    parser.add_argument(
+        "--more-checkpoints",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="CHECKPOINT",
+        help="with --damage: models of other seeds, for means and paired differences",
+    )
+    arguments.seed_option(parser, "of the damage, and of --sample")
+
+
+def _rank(options: Options) -> None:
+    from ..register import load_plugin
+
+    load_plugin()
+    if options.damage:
+        _damage(options)
+        return
+    if options.more_checkpoints:
+        raise InputError("--more-checkpoints: only --damage measures several models; rank by one")
+    from ..analysis.rank import rank
+
+    rank(
+        options.checkpoint,
+        options.data,
+        options.source,
+        options.target,
+        options.output,
+        keep_best=options.keep_best,
+        max_null_rate=options.max_null_rate,
+        workers=options.workers,
+        device=options.device,
+        max_tokens=options.max_tokens,
+        by=options.by,
+        keep_worst=options.keep_worst,
+        sample=options.sample,
+        seed=options.seed,
+    )
+
+
+def _damage(options: Options) -> None:
+    """Damage some of the pairs and print how well each order of the ranking finds them."""
+    from ..analysis.damage import describe, evaluate_models
+    from ..analysis.rank import refuse_swapped
+    from ..data.folder import DataFolder
+    from ..files.plain_text import refuse_not_text
+
+    if arguments.given(options, "keep_best", "max_null_rate", "keep_worst", "sample"):
+        raise InputError(
+            "--damage measures, it keeps nothing: leave --keep-best, --max-null-rate, --keep-worst and --sample out"
+        )
+    refuse_swapped(options.source, options.target, DataFolder(options.data).settings)
+    for path in (options.source, options.target):
+        refuse_not_text(path)
+    with holding(options.output):
+        result = evaluate_models(
+            [options.checkpoint, *options.more_checkpoints],
+            options.data,
+            options.source,
+            options.target,
+            options.output,
+            seed=options.seed,
+            device=options.device,
+            max_tokens=options.max_tokens,
+        )
+    print(describe(result))
+
+
+VERBS = (
+    Verb(
+        "rank", "score sentence pairs by their null rate and log-probability, and keep the best", _rank_options, _rank
+    ),
+)
