@@ -109,7 +109,6 @@ def test_tasks_state_what_differs(changed):
 def test_translate_searches_with_them(options, beam, penalties, changed, monkeypatch, capsys):
     done = []
     monkeypatch.setattr(evaluation, "translate", lambda *arguments: done.append(arguments[3]))
-    monkeypatch.setattr("fairseq_rela.data.folder.DataFolder", str)
     assert cli.main(["translate", "data", "--checkpoint", "x", "--output", "o", *options]) == 0
     (search,) = done
     assert (search.beam, search.gnmt_lenpen, search.lenpen) == (beam, *penalties)

@@ -14,7 +14,7 @@ import torch
 from conftest import ROOT, run_fairseq, train_arguments
 
 from fairseq_rela import checkpoints, cli
-from fairseq_rela.files.lines import sha256
+from fairseq_rela.files.records import sha256
 
 USER_DIR = str(ROOT / "fairseq_rela")
 

@@ -24,7 +24,8 @@ def _align(options: Options) -> None:
     load_plugin()
     from ..analysis.align import align, describe, warn
     from ..data.pairs import describe_words
-    from ..files.lines import refuse_overwriting, write_json, write_whole
+    from ..files.outputs import refuse_overwriting, write_whole
+    from ..files.records import write_json
 
     output = options.output
     if output is not None:

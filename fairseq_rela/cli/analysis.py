@@ -22,7 +22,8 @@ def _attention(options: Options) -> None:
     load_plugin()
     from ..analysis.analyze import summarise
     from ..experiment.pipeline import describe_attention
-    from ..files.lines import refuse_overwriting, write_json
+    from ..files.outputs import refuse_overwriting
+    from ..files.records import write_json
 
     if options.output:
         refuse_overwriting([options.checkpoint], [options.output])

@@ -135,6 +135,6 @@ def holding(output: Optional[Path]) -> ContextManager[None]:
     """Return a context manager that locks an output against other processes; for None it does nothing."""
     if output is None or not output.name:
         return nullcontext()
-    from ..files.folders import only_process
+    from ..files.locks import only_process
 
     return only_process(output, "written")

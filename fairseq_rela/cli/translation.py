@@ -30,13 +30,10 @@ def _translate_options(parser: Parser) -> None:
 
 
 def _translate(options: Options) -> None:
-    from ..data.folder import DataFolder
     from ..experiment.evaluation import Decoding, load_decoding, translate
 
     decoding = load_decoding(**arguments.given(options, *Decoding._fields))
-    speed = translate(
-        DataFolder(options.data), options.checkpoint, options.output, decoding, options.subset, options.input
-    )
+    speed = translate(options.data, options.checkpoint, options.output, decoding, options.subset, options.input)
     print(f"{options.output}.txt: {speed}")
 
 
@@ -61,8 +58,10 @@ def _score_options(parser: Parser) -> None:
 def _score(options: Options) -> None:
     from ..experiment.evaluation import score, suspect_order
     from ..experiment.pipeline import describe_score
-    from ..files.lines import read_lines, refuse_overwriting, write_json
+    from ..files.lines import read_lines
+    from ..files.outputs import refuse_overwriting
     from ..files.plain_text import in_order
+    from ..files.records import write_json
 
     tokenised = options.tokenised_reference
     if options.output:

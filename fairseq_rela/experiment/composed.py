@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from ..files.configs import config_folder, load_yaml
-from ..files.lines import sha256
+from ..files.records import sha256
 
 
 def checksums(task: str, overrides: Sequence[str] = ()) -> Dict[str, str]:

@@ -6,8 +6,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
-from ..corpora.corpora import SPLITS, Expected, Sources, is_count, parse_expected, parse_sources
 from ..corpora.download import Download, parse_downloads
+from ..corpora.spec import SPLITS, Expected, Sources, is_count, parse_expected, parse_sources
 from ..data.prepare import Corpus
 from ..data.settings import Settings
 from ..errors import InputError

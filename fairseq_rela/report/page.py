@@ -18,8 +18,9 @@ from tqdm import tqdm
 
 from ..analysis import selections
 from ..errors import InputError
-from ..files.folders import only_process, work_folder
-from ..files.lines import read_json, write_json, write_whole
+from ..files.locks import only_process
+from ..files.outputs import work_folder, write_whole
+from ..files.records import read_json, write_json
 from ..variants import SITES
 from . import figures, paper, plots, speed
 from .markup import Content, Html, element, embedded_json, text

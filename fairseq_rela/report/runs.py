@@ -10,7 +10,7 @@ import numpy
 
 from ..errors import InputError
 from ..experiment.naming import SEED_KEY, SITES_KEYS, changes_the_model, split_override
-from ..files.lines import read_record
+from ..files.records import read_record
 from ..variants import SITES
 from .paper import TASK_NAMES, Ablation, find_row
 

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
 
-from ..files.folders import only_process, work_folder
-from ..files.lines import write_json, write_whole
+from ..files.locks import only_process
+from ..files.outputs import work_folder, write_whole
+from ..files.records import write_json
 from ..report import page as report
 from ..report import paper, plots
 from ..report.figures import Figure
