@@ -13,7 +13,7 @@ from fairseq_rela.experiment import evaluation, pipeline
 from fairseq_rela.files.configs import FOLDER_VARIABLE, load_defaults
 
 CONFIGS = ROOT / "configs"
-# verb, option: other values of its defaults, by file
+# a file of configs/ to other values of its defaults
 CHANGED = {
     "defaults/preparation": {
         "tokeniser": "none",
@@ -27,6 +27,7 @@ CHANGED = {
     },
     "decoding/paper": {"generation": {"beam": 9, "max_len_a": 2, "max_len_b": 53}, "task": {"gnmt_lenpen": 0.65}},
 }
+# a verb to what its help shows of them
 HELP = {
     "prepare": ["none", "251", "8.5", "1001", "31234", "51"],
     "score": ["none"],
@@ -179,7 +180,7 @@ def test_wrong_defaults_are_refused_in_one_line(content, message, copy, capsys):
 
 def test_the_code_has_no_default_of_the_files():
     """The rooms that use them have no such numbers, and the tasks only what differs."""
-    numbers = [251, 1023, 32000, 4096, "0.6", 31234]
+    numbers = [250, 1023, 32000, 4096, "0.6"]
     for room in ("cli", "data", "experiment"):
         for path in (ROOT / "fairseq_rela" / room).glob("*.py"):
             found = re.search(rf"(?<![\w.])({'|'.join(map(str, numbers))})(?![\w.])", path.read_text(encoding="utf-8"))

@@ -4,14 +4,14 @@ import sys
 from pathlib import Path
 
 from ..errors import InputError
-from . import arguments
-from .arguments import Options, Parser, Verb, holding
+from .arguments import Options, Parser, add_shared, holding, values
 
 
 def _align_options(parser: Parser) -> None:
-    arguments.checkpoint_argument(parser)
-    parser.add_argument("--data", type=Path, help="its data folder (default: the one that the checkpoint names)")
-    arguments.text_pair_options(parser, required=True)
+    add_shared(parser, "checkpoint")
+    add_shared(parser, "--data", required=False, help="its data folder (default: the one that the checkpoint names)")
+    add_shared(parser, "--source", "--target", required=True)
+    add_shared(parser, "--tokenised")
     parser.add_argument("--output", type=Path, help="file of links i-j to write, and OUTPUT.json (default: print them)")
     parser.add_argument("--reverse", type=Path, metavar="CHECKPOINT", help="a model from target to source")
     parser.add_argument("--reverse-data", type=Path, help="its data folder (default: the one that it names)")
@@ -19,6 +19,7 @@ def _align_options(parser: Parser) -> None:
 
 
 def _align(options: Options) -> None:
+    """Write word links of two text files by the best head of a model."""
     from ..register import load_plugin
 
     load_plugin()
@@ -38,10 +39,7 @@ def _align(options: Options) -> None:
             options.source,
             options.target,
             options.data,
-            tokenised=options.tokenised,
-            reverse=options.reverse,
-            reverse_data=options.reverse_data,
-            head=options.head,
+            **values(options, "tokenised", "reverse", "reverse_data", "head"),
         )
         if output is not None:
             with write_whole(output) as file:
@@ -74,6 +72,7 @@ def _aer_options(parser: Parser) -> None:
 
 
 def _aer(options: Options) -> None:
+    """Print the alignment error rate of a word alignment against a gold one."""
     from ..analysis.aer import count, fits_better, guess_base, read_links
     from ..files.lines import read_lines
     from ..files.plain_text import in_order
@@ -104,7 +103,7 @@ def _aer(options: Options) -> None:
         print(f"warning: {better}; are the options for base and side right?", file=sys.stderr)
 
 
-VERBS = (
-    Verb("align", "word links of two text files by the best head of a model", _align_options, _align),
-    Verb("aer", "alignment error rate of a word alignment against a gold one", _aer_options, _aer),
-)
+VERBS = {
+    "align": (_align_options, _align),
+    "aer": (_aer_options, _aer),
+}

@@ -5,18 +5,16 @@ from pathlib import Path
 from typing import Any, Dict
 
 from ..errors import InputError
-from . import arguments
-from .arguments import Options, Parser, Verb, holding, indices
+from .arguments import Options, Parser, add_shared, holding, indices, values
 
 
 def _attention_options(parser: Parser) -> None:
-    arguments.checkpoint_argument(parser)
-    parser.add_argument("--data", type=Path, required=True, help="data folder")
-    arguments.subset_option(parser)
+    add_shared(parser, "checkpoint", "--data", "--subset")
     parser.add_argument("--output", type=Path, help="write the figures as JSON")
 
 
 def _attention(options: Options) -> None:
+    """Print which attention runs at each site of a model, and how sparse it is."""
     from ..register import load_plugin
 
     load_plugin()
@@ -35,10 +33,8 @@ def _attention(options: Options) -> None:
 
 
 def _analyze_options(parser: Parser) -> None:
-    arguments.checkpoint_argument(parser)
-    parser.add_argument("--data", type=Path, required=True, help="its data folder")
+    add_shared(parser, "checkpoint", "--data", "--subset")
     parser.add_argument("--output", type=Path, required=True, help="folder to write analysis.json, examples.json into")
-    arguments.subset_option(parser)
     parser.add_argument("--gold", type=Path, help="gold word alignment of the subset, for alignment error rates")
     parser.add_argument("--gold-base", type=int, choices=(0, 1), default=0, help="number of the first word in it")
     parser.add_argument("--gold-swapped", action="store_true", help="it has the target word first")
@@ -56,7 +52,7 @@ def _analyze_options(parser: Parser) -> None:
         help="draw this head of the sentences of --examples-of, such as cross.layer1.head3 or encoder.layer0.mean, "
         "counted from 0; may be repeated",
     )
-    arguments.seed_option(parser, "of the shuffled targets")
+    add_shared(parser, "--seed", help="of the shuffled targets")
     parser.add_argument(
         "--level",
         choices=("words", "pieces"),
@@ -68,10 +64,12 @@ def _analyze_options(parser: Parser) -> None:
         default="raw",
         help="mean over heads that is aligned: of the weights as they are, or of heads whose rows sum to 1",
     )
-    arguments.text_pair_options(parser, required=False)
+    add_shared(parser, "--source", help="source text instead of a subset; its words are those that spaces separate")
+    add_shared(parser, "--target", "--tokenised")
 
 
 def _analyze(options: Options) -> None:
+    """Measure sparsity, null rates, head diversity and alignments of all layers and heads."""
     from ..register import load_plugin
 
     load_plugin()
@@ -94,16 +92,9 @@ def _analyze(options: Options) -> None:
         analysis = run(
             options.checkpoint,
             DataFolder(options.data) if text else options.data,
-            gold=options.gold,
-            gold_base=options.gold_base,
             gold_reversed=options.gold_swapped,
-            tags=options.tags,
-            source_tags=options.source_tags,
-            seed=options.seed,
-            examples=options.examples,
-            level=options.level,
-            layer_attention=options.layer_attention,
-            examples_of=options.examples_of,
+            **values(options, "gold", "gold_base", "tags", "source_tags", "seed", "examples", "examples_of"),
+            **values(options, "level", "layer_attention"),
         )
         maps = heatmaps.draw(analysis, heads)
         write(analysis, options.output)
@@ -129,20 +120,10 @@ def _text_pair(options: Options) -> Dict[str, Any]:
         return {}
     if options.subset != "test":
         raise InputError("--source and --target take the place of --subset; leave it out")
-    return {"source": options.source, "target": options.target, "tokenised": options.tokenised}
+    return values(options, "source", "target", "tokenised")
 
 
-VERBS = (
-    Verb(
-        "attention",
-        "which attention runs at each site of a model, and how sparse it is",
-        _attention_options,
-        _attention,
-    ),
-    Verb(
-        "analyze",
-        "sparsity, null rates, head diversity and alignments of all layers and heads",
-        _analyze_options,
-        _analyze,
-    ),
-)
+VERBS = {
+    "attention": (_attention_options, _attention),
+    "analyze": (_analyze_options, _analyze),
+}

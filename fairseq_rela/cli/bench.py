@@ -5,16 +5,14 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from ..errors import InputError
-from . import arguments
-from .arguments import Options, Parser, Verb, flag, positive
+from ..files.configs import load_defaults
+from .arguments import Options, Parser, add_shared, flag, given, positive
 
 
 def _bench_options(parser: Parser) -> None:
-    from ..files.configs import load_defaults
-
     default = load_defaults("bench")
     parts, batches, on_gpu = (_joined(default[name]) for name in ("parts", "batches", "batches_cuda"))
-    arguments.device_option(parser, default="cpu")
+    add_shared(parser, "--device", default="cpu")
     parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds: four minutes on two cores")
     parser.add_argument(
         "--parts",
@@ -51,10 +49,10 @@ def _bench_options(parser: Parser) -> None:
 
 
 def _bench(options: Options) -> None:
+    """Time the variants against fairseq's softmax, side by side."""
     import logging
     import warnings
 
-    from ..files.configs import load_defaults
     from ..register import load_plugin
 
     load_plugin()
@@ -94,7 +92,7 @@ def _parts(options: Options, default: Dict[str, Any]) -> List[str]:
         (("checkpoints",), "--data and the part decoding", decoding),
         (("data",), "the part training, or --checkpoints", training or options.checkpoints),
     ):
-        for name in arguments.given(options, *names):
+        for name in given(options, *names):
             if not there:
                 raise InputError(f"{flag(name)} needs {needs}; give it as well")
     return parts
@@ -140,4 +138,6 @@ def _joined(values: List[Any]) -> str:
     return ",".join(map(str, values))
 
 
-VERBS = (Verb("bench", "time the variants against fairseq's softmax, side by side", _bench_options, _bench),)
+VERBS = {
+    "bench": (_bench_options, _bench),
+}

@@ -3,19 +3,18 @@
 from pathlib import Path
 
 from ..errors import InputError
-from . import arguments
-from .arguments import Options, Parser, Verb, flag, holding
+from ..files.configs import load_defaults
+from .arguments import Options, Parser, add_shared, flag, given, holding
 
 
 def _download_options(parser: Parser) -> None:
-    arguments.task_argument(parser)
+    add_shared(parser, "task")
     parser.add_argument("--list", action="store_true", help="only show names and addresses, for fetching by hand")
-    arguments.root_option(parser)
-    arguments.choose_option(parser)
-    arguments.offline_option(parser)
+    add_shared(parser, "--root", "--choose", "--offline")
 
 
 def _download(options: Options) -> None:
+    """Fetch the archives of a task, verify them, and extract its raw text."""
     from ..experiment.pipeline import Experiment, reproduce
 
     experiment = Experiment(
@@ -34,11 +33,12 @@ def _download(options: Options) -> None:
 
 def _synthetic_options(parser: Parser) -> None:
     parser.add_argument("output", type=Path, help="folder to write")
-    arguments.seed_option(parser, "the same seed gives the same corpus")
+    add_shared(parser, "--seed", help="the same seed gives the same corpus")
     parser.add_argument("--pairs", type=int, default=5000, help="training pairs")
 
 
 def _synthetic(options: Options) -> None:
+    """Generate a small parallel corpus with its gold word alignment."""
     from ..corpora.synthetic import write_corpus
 
     with holding(options.output):
@@ -57,18 +57,14 @@ def _prepare_options(parser: Parser) -> None:
             f"--{split}", type=Path, metavar="PREFIX", help=f"{split} files PREFIX.SOURCE and PREFIX.TARGET, or .gz"
         )
     parser.add_argument("-s", "--source-lang", help="source language code")
-    arguments.target_lang_option(parser, required=False)
+    parser.add_argument("-t", "--target-lang", help="target language code")
     parser.add_argument("--output", type=Path, required=True, help="data folder to make")
     _settings_options(parser)
-    arguments.choose_option(parser)
-    arguments.workers_option(parser)
-    arguments.moses_option(parser)
+    add_shared(parser, "--choose", "--workers", "--moses")
 
 
 def _settings_options(parser: Parser) -> None:
     """Add the options for the fields of ``Settings``; one that is not given is None, and the task's value stays."""
-    from ..files.configs import load_defaults
-
     default = load_defaults("preparation")
     parser.add_argument(
         "--tokeniser",
@@ -95,6 +91,7 @@ def _settings_options(parser: Parser) -> None:
 
 
 def _prepare(options: Options) -> None:
+    """Prepare raw parallel text: normalise, tokenise, clean, apply BPE, and binarise."""
     from dataclasses import fields, replace
 
     from ..data.prepare import Corpus, describe, prepare
@@ -102,22 +99,22 @@ def _prepare(options: Options) -> None:
     from ..experiment.tasks import load_task
 
     names = {"source_lang", "target_lang"}
-    given = arguments.given(options, *(field.name for field in fields(Settings) if field.name not in names))
+    changes = given(options, *(field.name for field in fields(Settings) if field.name not in names))
     if options.config:
-        for name in arguments.given(options, *sorted(names), *_SPLITS):
+        for name in given(options, *sorted(names), *_SPLITS):
             raise InputError(f"--config names languages and files: leave {flag(name)} out")
         if options.raw is None:
             raise InputError("--config needs --raw FOLDER, the folder with the raw corpus")
         task = load_task(options.config, tuple(options.choose))
-        settings = replace(task.settings, **given)
+        settings = replace(task.settings, **changes)
         corpus = task.corpus(options.raw)
     else:
         if options.raw is not None or options.choose:
             raise InputError("--raw and --choose go with --config; give --train, --valid and --test instead")
         if not options.source_lang or not options.target_lang:
             raise InputError("give --source-lang and --target-lang, or --config")
-        settings = Settings(options.source_lang, options.target_lang, **given)
-        prefixes = arguments.given(options, *_SPLITS)
+        settings = Settings(options.source_lang, options.target_lang, **changes)
+        prefixes = given(options, *_SPLITS)
         corpus = Corpus(
             {s: tuple(_plain_or_gz(prefixes[s], lang) for lang in settings.languages) for s in prefixes},
         )
@@ -129,12 +126,8 @@ def _plain_or_gz(prefix: Path, lang: str) -> Path:
     return packed if packed.is_file() and not plain.is_file() else plain
 
 
-VERBS = (
-    Verb(
-        "download", "fetch the archives of a task, verify them, and extract its raw text", _download_options, _download
-    ),
-    Verb("synthetic", "generate a small parallel corpus with its gold word alignment", _synthetic_options, _synthetic),
-    Verb(
-        "prepare", "raw parallel text to normalised, tokenised, cleaned, BPE'd, binary data", _prepare_options, _prepare
-    ),
-)
+VERBS = {
+    "download": (_download_options, _download),
+    "synthetic": (_synthetic_options, _synthetic),
+    "prepare": (_prepare_options, _prepare),
+}

@@ -5,15 +5,13 @@ from pathlib import Path
 from typing import List
 
 from ..errors import InputError
-from . import arguments
-from .arguments import Options, Parser, Verb, holding, positive
+from ..files.configs import load_defaults
+from .arguments import Options, Parser, add_shared, holding, positive, values
 
 
 def _reproduce_options(parser: Parser) -> None:
-    from ..files.configs import load_defaults
-
     default = load_defaults("experiment")
-    arguments.task_argument(parser)
+    add_shared(parser, "task")
     parser.add_argument(
         "attention",
         nargs="?",
@@ -33,28 +31,17 @@ def _reproduce_options(parser: Parser) -> None:
         help="for analyze: a folder with sentences and gold word links of the languages, such as test.de-en and "
         "deen.talp; or its files, each by an option of its own",
     )
-    arguments.root_option(parser)
-    arguments.choose_option(parser)
-    arguments.offline_option(parser)
-    arguments.workers_option(parser)
-    arguments.moses_option(parser)
-    arguments.override_option(parser)
+    add_shared(parser, "--root", "--choose", "--offline", "--workers", "--moses", "--override")
 
 
 def _reproduce(options: Options) -> None:
+    """Run the whole chain of a task, or some of its stages."""
     from ..experiment.pipeline import STAGES, Experiment, reproduce, table
-    from ..files.configs import load_defaults
 
     experiment = Experiment(
-        task=options.task,
-        attention=options.attention,
-        root=options.root,
-        raw=options.raw,
+        **values(options, "task", "attention", "root", "raw", "workers", "offline", "moses"),
         overrides=tuple(options.override),
-        workers=options.workers,
         choose=tuple(options.choose),
-        offline=options.offline,
-        moses=options.moses,
         gold_alignment=tuple(options.gold_alignment),
     )
     if options.attention in STAGES and options.attention != "attention":
@@ -78,12 +65,11 @@ def _study_options(parser: Parser) -> None:
     parser.add_argument("--collect", action="store_true", help="train nothing; tables and figures of what is done")
     parser.add_argument("--output", type=Path, default=Path("studies"), help="where the folder NAME is made")
     parser.add_argument("--raw", type=Path, help="a folder with the raw corpus, for tasks that are not downloaded")
-    arguments.workers_option(parser)
-    arguments.root_option(parser)
-    arguments.override_option(parser)
+    add_shared(parser, "--workers", "--root", "--override")
 
 
 def _study(options: Options) -> None:
+    """Train, measure and compare the rows of a study over several seeds."""
     from ..study import queue
     from ..study.collect import collect
     from ..study.docs import fill_documents
@@ -136,6 +122,7 @@ def _report_options(parser: Parser) -> None:
 
 
 def _report(options: Options) -> None:
+    """Write one HTML page that shows runs side by side and beside the paper."""
     from ..report.page import write_report
 
     benchmark = options.benchmark
@@ -154,8 +141,8 @@ def _this_command(options: Options) -> List[str]:
     return [*rela, "study", options.name, *places, *raw, *overrides]
 
 
-VERBS = (
-    Verb("reproduce", "the whole chain of a task, or some of its stages", _reproduce_options, _reproduce),
-    Verb("study", "train, measure and compare the rows of a study over several seeds", _study_options, _study),
-    Verb("report", "one HTML page that shows runs side by side and beside the paper", _report_options, _report),
-)
+VERBS = {
+    "reproduce": (_reproduce_options, _reproduce),
+    "study": (_study_options, _study),
+    "report": (_report_options, _report),
+}

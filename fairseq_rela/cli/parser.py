@@ -3,16 +3,19 @@
 import argparse
 import os
 import sys
-from typing import Any, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 from ..errors import InputError
 from . import alignment, analysis, bench, data, experiments, ranking, training, translation
-from .arguments import Verb
+from .arguments import Options, Parser
 
-VERBS = (
-    *(*experiments.VERBS, *data.VERBS, *training.VERBS, *translation.VERBS),
-    *(*analysis.VERBS, *alignment.VERBS, *ranking.VERBS, *bench.VERBS),
-)
+# a verb to the function that adds its options and the one that does its work, whose docstring is the verb's help;
+# both import what they need, so that `rela --help` is fast
+Verb = Tuple[Callable[[Parser], None], Callable[[Options], None]]
+VERBS: Dict[str, Verb] = {
+    **{**experiments.VERBS, **data.VERBS, **training.VERBS, **translation.VERBS},
+    **{**analysis.VERBS, **alignment.VERBS, **ranking.VERBS, **bench.VERBS},
+}
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -48,9 +51,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="rela", description="Rectified linear attention for fairseq: from raw text to score.")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=_VerbParser)
-    for verb in VERBS:
-        added = verbs.add_parser(verb.name, help=verb.summary, description=verb.summary, formatter_class=_Formatter)
-        added.verb = verb
+    for name, verb in VERBS.items():
+        text = verb[1].__doc__
+        verbs.add_parser(name, help=text, description=text, formatter_class=_Formatter).verb = verb
     return parser
 
 
@@ -81,12 +84,12 @@ class _VerbParser(_Parser):
         if self._within:  # called by parse_known_intermixed_args
             return super().parse_known_args(args, namespace)
         if self.verb is not None:
-            self.set_defaults(run=self.verb.run)
+            (add_options, run), self.verb = self.verb, None
             try:
-                self.verb.add_options(self)
+                add_options(self)
             except InputError as error:
                 self.exit(2, f"{self.prog}: error: {error}\n")
-            self.verb = None
+            self.set_defaults(run=run)
         self._within = True
         try:
             return self.parse_known_intermixed_args(args, namespace)

@@ -3,17 +3,15 @@
 from pathlib import Path
 
 from ..errors import InputError
-from . import arguments
-from .arguments import Options, Parser, Verb, holding, positive
+from ..files.configs import load_defaults
+from .arguments import Options, Parser, add_shared, given, holding, positive, values
 
 
 def _rank_options(parser: Parser) -> None:
-    from ..files.configs import load_defaults
-
-    parser.add_argument("checkpoint", type=Path, help="a model of this plugin")
+    add_shared(parser, "checkpoint", help="a model of this plugin")
     parser.add_argument("source", type=Path, help="raw source text, plain or .gz")
     parser.add_argument("target", type=Path, help="raw target text")
-    parser.add_argument("--data", type=Path, required=True, help="data folder the model was trained on")
+    add_shared(parser, "--data")
     parser.add_argument("--output", type=Path, required=True, help="scores to write, as TSV; kept pairs beside it")
     parser.add_argument("--keep-best", type=positive, metavar="N", help="write the N best pairs as well")
     parser.add_argument("--max-null-rate", type=float, metavar="X", help="write the pairs up to this null rate as well")
@@ -25,8 +23,8 @@ def _rank_options(parser: Parser) -> None:
     )
     parser.add_argument("--keep-worst", type=positive, metavar="N", help="write the N worst pairs as well")
     parser.add_argument("--sample", type=positive, metavar="N", help="write N pairs drawn at random as well")
-    arguments.workers_option(parser)
-    arguments.device_option(parser, default=None)
+    add_shared(parser, "--workers")
+    add_shared(parser, "--device", help="where to run (default: cuda where there is one)")
     max_tokens = load_defaults("decoding")["max_tokens"]
     parser.add_argument("--max-tokens", type=positive, default=max_tokens, help="padded pieces in a batch")
     parser.add_argument(
@@ -40,10 +38,11 @@ def _rank_options(parser: Parser) -> None:
         metavar="CHECKPOINT",
         help="with --damage: models of other seeds, for means and paired differences",
     )
-    arguments.seed_option(parser, "of the damage, and of --sample")
+    add_shared(parser, "--seed", help="of the damage, and of --sample")
 
 
 def _rank(options: Options) -> None:
+    """Score sentence pairs by their null rate and log-probability, and keep the best."""
     from ..register import load_plugin
 
     load_plugin()
@@ -60,15 +59,8 @@ def _rank(options: Options) -> None:
         options.source,
         options.target,
         options.output,
-        keep_best=options.keep_best,
-        max_null_rate=options.max_null_rate,
-        workers=options.workers,
-        device=options.device,
-        max_tokens=options.max_tokens,
-        by=options.by,
-        keep_worst=options.keep_worst,
-        sample=options.sample,
-        seed=options.seed,
+        **values(options, "keep_best", "keep_worst", "max_null_rate", "sample", "by"),
+        **values(options, "workers", "device", "max_tokens", "seed"),
     )
 
 
@@ -79,7 +71,7 @@ def _damage(options: Options) -> None:
     from ..data.folder import DataFolder
     from ..files.plain_text import refuse_not_text
 
-    if arguments.given(options, "keep_best", "max_null_rate", "keep_worst", "sample"):
+    if given(options, "keep_best", "max_null_rate", "keep_worst", "sample"):
         raise InputError(
             "--damage measures, it keeps nothing: leave --keep-best, --max-null-rate, --keep-worst and --sample out"
         )
@@ -93,15 +85,11 @@ def _damage(options: Options) -> None:
             options.source,
             options.target,
             options.output,
-            seed=options.seed,
-            device=options.device,
-            max_tokens=options.max_tokens,
+            **values(options, "seed", "device", "max_tokens"),
         )
     print(describe(result))
 
 
-VERBS = (
-    Verb(
-        "rank", "score sentence pairs by their null rate and log-probability, and keep the best", _rank_options, _rank
-    ),
-)
+VERBS = {
+    "rank": (_rank_options, _rank),
+}

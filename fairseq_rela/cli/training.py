@@ -3,29 +3,26 @@
 from pathlib import Path
 
 from ..errors import InputError
-from . import arguments
-from .arguments import Options, Parser, Verb, holding
+from ..files.configs import load_defaults
+from .arguments import Options, Parser, add_shared, holding
 
 
 def _train_options(parser: Parser) -> None:
-    from ..files.configs import load_defaults
-
-    arguments.task_argument(parser)
+    add_shared(parser, "task")
     parser.add_argument("--attention", default=load_defaults("experiment")["attention"], help="a variant of Table 1")
-    parser.add_argument("--data", type=Path, required=True, help="data folder of `rela prepare`")
+    add_shared(parser, "--data")
     parser.add_argument("--save-dir", type=Path, required=True, help="folder for the checkpoints")
-    arguments.override_option(parser)
+    add_shared(parser, "--override")
 
 
 def _train(options: Options) -> None:
+    """Train by fairseq-hydra-train with a shipped configuration."""
     from ..experiment.pipeline import train
 
     train(options.task, options.attention, options.data, options.save_dir, options.override)
 
 
 def _average_options(parser: Parser) -> None:
-    from ..files.configs import load_defaults
-
     parser.add_argument("run_dir", type=Path, nargs="?", help="folder with the checkpoints")
     parser.add_argument(
         "--last",
@@ -38,6 +35,7 @@ def _average_options(parser: Parser) -> None:
 
 
 def _average(options: Options) -> None:
+    """Average the last checkpoints of a run."""
     from .. import checkpoints
     from ..experiment.pipeline import average_last
 
@@ -54,13 +52,14 @@ def _average(options: Options) -> None:
 
 
 def _user_dir(options: Options) -> None:
+    """Print the folder that fairseq's --user-dir takes."""
     from ..files.commands import USER_DIR
 
     print(USER_DIR)
 
 
-VERBS = (
-    Verb("train", "train by fairseq-hydra-train with a shipped configuration", _train_options, _train),
-    Verb("average", "average the last checkpoints of a run", _average_options, _average),
-    Verb("user-dir", "print the folder that fairseq's --user-dir takes", lambda parser: None, _user_dir),
-)
+VERBS = {
+    "train": (_train_options, _train),
+    "average": (_average_options, _average),
+    "user-dir": (lambda parser: None, _user_dir),
+}

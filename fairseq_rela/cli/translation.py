@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from . import arguments
-from .arguments import Options, Parser, Verb, holding
+from ..files.configs import load_defaults
+from .arguments import Options, Parser, add_shared, given, holding
 
 
 def _translate_options(parser: Parser) -> None:
@@ -14,7 +14,7 @@ def _translate_options(parser: Parser) -> None:
     parser.add_argument("data", type=Path, help="data folder of `rela prepare`")
     parser.add_argument("--checkpoint", type=Path, required=True, help="the model")
     parser.add_argument("--output", type=Path, required=True, help="writes OUTPUT.bpe, OUTPUT.tok and OUTPUT.txt")
-    arguments.subset_option(parser)
+    add_shared(parser, "--subset")
     parser.add_argument("--input", type=Path, help="a file of raw source text instead")
     parser.add_argument("--beam", type=int, help=f"size of the beam (default: {default.beam})")
     penalty = parser.add_mutually_exclusive_group()
@@ -30,16 +30,15 @@ def _translate_options(parser: Parser) -> None:
 
 
 def _translate(options: Options) -> None:
+    """Translate a test set or a text file, one line for each line."""
     from ..experiment.evaluation import Decoding, load_decoding, translate
 
-    decoding = load_decoding(**arguments.given(options, *Decoding._fields))
+    decoding = load_decoding(**given(options, *Decoding._fields))
     speed = translate(options.data, options.checkpoint, options.output, decoding, options.subset, options.input)
     print(f"{options.output}.txt: {speed}")
 
 
 def _score_options(parser: Parser) -> None:
-    from ..files.configs import load_defaults
-
     parser.add_argument(
         "--hypotheses",
         type=Path,
@@ -47,7 +46,7 @@ def _score_options(parser: Parser) -> None:
         help="OUTPUT.bpe or OUTPUT.tok of `rela translate`, or the H- or D- lines of fairseq-generate",
     )
     parser.add_argument("--reference", type=Path, required=True, help="raw reference text, plain or .gz")
-    arguments.target_lang_option(parser, required=True)
+    parser.add_argument("-t", "--target-lang", required=True, help="target language code")
     tokeniser = load_defaults("preparation")["tokeniser"]
     parser.add_argument("--tokeniser", default=tokeniser, help="of the data: moses or none")
     parser.add_argument("--truecased", action="store_true", help="the data was truecased")
@@ -56,6 +55,7 @@ def _score_options(parser: Parser) -> None:
 
 
 def _score(options: Options) -> None:
+    """Print sacreBLEU of a translation against the raw reference."""
     from ..experiment.evaluation import score, suspect_order
     from ..experiment.pipeline import describe_score
     from ..files.lines import read_lines
@@ -88,7 +88,7 @@ def _score(options: Options) -> None:
         )
 
 
-VERBS = (
-    Verb("translate", "translate a test set or a text file, one line for each line", _translate_options, _translate),
-    Verb("score", "sacreBLEU of a translation against the raw reference", _score_options, _score),
-)
+VERBS = {
+    "translate": (_translate_options, _translate),
+    "score": (_score_options, _score),
+}

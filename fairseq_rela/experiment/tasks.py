@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from ..corpora.download import Download, parse_downloads
 from ..corpora.spec import SPLITS, Expected, Sources, is_count, parse_expected, parse_sources
@@ -12,6 +12,13 @@ from ..data.prepare import Corpus
 from ..data.settings import Settings
 from ..errors import InputError
 from ..files.configs import config_folder, load_yaml
+
+# the entries that a corpus file may have
+_ENTRIES = {
+    *("source_lang", "target_lang", "settings", "choices", "files", "expected_pairs", "kept", "downloads", "gold"),
+    *(*SPLITS, "subsets", "reference_length", "train_pairs", "bytes_a_pair"),
+}
+_NAME = re.compile(r"[A-Za-z0-9_+-]+")
 
 
 def task_names() -> List[str]:
@@ -86,7 +93,9 @@ def load_task(name: str, choose: Tuple[str, ...] = ()) -> Task:
     spec, chosen = _choose(load_yaml("corpus", name), choose, name)
     where = f"configs/corpus/{name}.yaml"
     try:
-        _refuse_unknown(spec)
+        unknown = sorted(str(key) for key in spec if key not in _ENTRIES)
+        if unknown:  # misspelt; it would be ignored otherwise
+            raise InputError(f"unknown entry {unknown[0]}; there are {', '.join(sorted(_ENTRIES))}")
         _refuse_odd_names(chain(*chosen.items()), "choice")
         settings = Settings(spec["source_lang"], spec["target_lang"], **spec["settings"])
         sources = parse_sources(spec, settings.languages) if "train" in spec else None
@@ -103,9 +112,9 @@ def load_task(name: str, choose: Tuple[str, ...] = ()) -> Task:
     if sources is None and downloads:
         raise InputError(f"{where}: downloads are given, but no train, valid and test that say what is in them")
     if sources is not None:
-        unknown = [download for download in sources.downloads if download not in downloads]
-        if unknown:
-            raise InputError(f"{where}: no download {unknown[0]}")
+        for download in sources.downloads:
+            if download not in downloads:
+                raise InputError(f"{where}: no download {download}")
         downloads = {download: downloads[download] for download in sources.downloads}
     return Task(
         name=name,
@@ -120,16 +129,6 @@ def load_task(name: str, choose: Tuple[str, ...] = ()) -> Task:
     )
 
 
-# the entries that a corpus file may have
-_ENTRIES = {
-    *("source_lang", "target_lang", "settings", "choices", "files", "expected_pairs", "kept", "downloads", "gold"),
-    *(*SPLITS, "subsets", "reference_length", "train_pairs", "bytes_a_pair"),
-}
-
-
-_NAME = re.compile(r"[A-Za-z0-9_+-]+")
-
-
 def _refuse_odd_names(names: Iterable[Any], what: str) -> None:
     """Raise if a name has special characters; folders and files are named after it.
 
@@ -141,25 +140,14 @@ def _refuse_odd_names(names: Iterable[Any], what: str) -> None:
             raise InputError(f"{what} {name!r}: give a name of letters, digits and _ + -")
 
 
-def _refuse_unknown(spec: Dict[str, Any]) -> None:
-    """Raise if an entry is unknown; a misspelt entry would otherwise be ignored.
-
-    Raises:
-        InputError: an entry is not in ``_ENTRIES``.
-    """
-    unknown = sorted(str(key) for key in spec if key not in _ENTRIES)
-    if unknown:
-        raise InputError(f"unknown entry {unknown[0]}; there are {', '.join(sorted(_ENTRIES))}")
-
-
 def _parse_files(files: Any, languages: Tuple[str, str]) -> Dict[str, Tuple[str, str]]:
     if files is None:
         return {split: (f"{split}.{languages[0]}", f"{split}.{languages[1]}") for split in SPLITS}
-    sound = isinstance(files, dict) and set(files) == set(SPLITS)
-    for pair in files.values() if sound else ():
-        sound = sound and isinstance(pair, list) and len(pair) == 2
-        sound = sound and all(isinstance(name, str) and name for name in pair)
-    if not sound:
+    pairs = list(files.values()) if isinstance(files, dict) and set(files) == set(SPLITS) else [None]
+    if not all(
+        isinstance(pair, list) and len(pair) == 2 and all(isinstance(name, str) and name for name in pair)
+        for pair in pairs
+    ):
         raise InputError(f"files: give two file names, of source and target, for each of {', '.join(SPLITS)}")
     return {split: (files[split][0], files[split][1]) for split in SPLITS}
 
@@ -186,26 +174,24 @@ def _choose(spec: Dict[str, Any], choose: Sequence[str], name: str) -> Tuple[Dic
             f"configs/corpus/{name}.yaml: choices: give a mapping of names to what can be chosen, the default first"
         )
     _refuse_odd_names(chain(offered, *offered.values()), f"configs/corpus/{name}.yaml: choice")
-    chosen = {}
-    seen: Set[str] = set()
+    chosen: Dict[str, str] = {}
     for choice in choose:
         key, _, value = choice.partition("=")
-        if key in seen:
+        if key in chosen:
             raise InputError(f"--choose {choice}: {key} is chosen twice")
-        seen.add(key)
         if key not in offered:
             what = f"offers {', '.join(offered)}" if offered else "offers none"
             raise InputError(f"--choose {choice}: {name} has no such choice; it {what}")
         if value not in offered[key]:
             raise InputError(f"--choose {choice}: choose one of {', '.join(f'{key}={v}' for v in offered[key])}")
-        if value != next(iter(offered[key])):
-            chosen[key] = value
-    for key in sorted(chosen):
-        changes = offered[key][chosen[key]] or {}
+        chosen[key] = value
+    chosen = {key: chosen[key] for key in sorted(chosen) if chosen[key] != next(iter(offered[key]))}
+    for key, value in chosen.items():
+        changes = offered[key][value] or {}
         if not isinstance(changes, dict):
-            raise InputError(f"configs/corpus/{name}.yaml: choices: {key}: {chosen[key]}: not a mapping of entries")
+            raise InputError(f"configs/corpus/{name}.yaml: choices: {key}: {value}: not a mapping of entries")
         spec = _merged(spec, changes)
-    return spec, {key: chosen[key] for key in sorted(chosen)}
+    return spec, chosen
 
 
 def _merged(base: Dict[str, Any], changes: Dict[str, Any]) -> Dict[str, Any]:

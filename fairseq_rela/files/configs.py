@@ -4,8 +4,6 @@ import os
 from pathlib import Path
 from typing import Any, Dict
 
-import yaml
-
 from ..errors import InputError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -72,6 +70,8 @@ def load_defaults(name: str) -> Dict[str, Any]:
 
 
 def _read(path: Path) -> Dict[str, Any]:
+    import yaml  # here, so that `rela --help` does not import it
+
     try:
         value = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist, or not UTF-8
