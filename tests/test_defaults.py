@@ -79,6 +79,12 @@ def test_the_help_shows_the_defaults_of_the_files(verb, changed, capsys):
         assert f"(default: {value}" in found
 
 
+def test_the_help_shows_a_default_of_zero_and_no_default_of_nothing(capsys):
+    found = help_of("analyze", capsys)
+    assert "number of the first word in it (default: 0)" in found
+    assert "None" not in found and "False" not in found and "[]" not in found
+
+
 def test_the_help_of_the_command_reads_no_files(copy, capsys):
     shutil.rmtree(copy)
     assert cli.main([]) == 0 and cli.main(["user-dir"]) == 0

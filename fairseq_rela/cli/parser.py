@@ -60,9 +60,8 @@ def build_parser() -> argparse.ArgumentParser:
 class _Formatter(argparse.HelpFormatter):
     def _get_help_string(self, action: argparse.Action) -> Optional[str]:
         """Return the help of an option with its default, if it has one."""
-        if action.default in (None, False, argparse.SUPPRESS) or action.default == []:
-            return action.help
-        return f"{action.help} (default: %(default)s)"
+        none = action.default is None or action.default is False or action.default in ([], argparse.SUPPRESS)
+        return action.help if none else f"{action.help} (default: %(default)s)"
 
 
 class _Parser(argparse.ArgumentParser):
