@@ -1,5 +1,6 @@
 """`rela align`, and the analysis of text files, gold sets and named heads, on a model trained for a few updates."""
 
+import dataclasses
 import json
 import shutil
 
@@ -16,7 +17,8 @@ from fairseq_rela.analysis.capture import capture, load_model
 from fairseq_rela.analysis.goldset import open_gold_set
 from fairseq_rela.data.folder import DataFolder
 from fairseq_rela.errors import InputError
-from fairseq_rela.experiment import pipeline
+from fairseq_rela.experiment.experiment import Experiment
+from fairseq_rela.experiment.reproduce import reproduce
 from fairseq_rela.files.lines import read_lines
 from fairseq_rela.report import heatmaps
 from fairseq_rela.report.runs import load_runs
@@ -369,8 +371,8 @@ def test_the_chain_takes_a_gold_set(checkpoint, corpus, data, tmp_path, capsys):
     write(folder / "test.xb-xa", [f"{b} ||| {a}" for a, b in zip(*sides)])
     links = [[link.split("-") for link in line.split()] for line in read_lines(corpus / "test.align")]
     write(folder / "xbxa.talp", [" ".join(f"{int(t) + 1}-{int(s) + 1}" for s, t in line) for line in links])
-    experiment = pipeline.Experiment("synthetic", "rela_g", tmp_path, raw=corpus, gold_alignment=(folder,))
-    pipeline.reproduce(experiment, ["analyze"])
+    experiment = Experiment("synthetic", "rela_g", tmp_path, raw=corpus, gold_alignment=(folder,))
+    reproduce(experiment, ["analyze"])
     analysis = load(run / "analysis.json")
     expected = analyze(run / "average.pt", data, gold=corpus / "test.align")
     for kind in ("normal", "shifted"):
@@ -379,10 +381,10 @@ def test_the_chain_takes_a_gold_set(checkpoint, corpus, data, tmp_path, capsys):
     for name, lines in expected["links"].items():
         assert (run / "alignments" / f"{name}.pharaoh").read_text().splitlines() == lines
     assert "0 (0.0%) with pieces unknown" in capsys.readouterr().out
-    pipeline.reproduce(experiment, ["analyze"])
+    reproduce(experiment, ["analyze"])
     assert "already analysed" in capsys.readouterr().out
     write(folder / "xbxa.talp", [""] * 299 + ["1-1"])
-    pipeline.reproduce(experiment, ["analyze"])
+    reproduce(experiment, ["analyze"])
     assert "already analysed" not in capsys.readouterr().out
     with pytest.raises(InputError, match="nothere: no such file or folder"):
-        pipeline.reproduce(experiment._replace(gold_alignment=(tmp_path / "nothere",)), ["analyze"])
+        reproduce(dataclasses.replace(experiment, gold_alignment=(tmp_path / "nothere",)), ["analyze"])

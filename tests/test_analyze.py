@@ -1,6 +1,7 @@
 """The whole analysis of models that were not trained, against sentences looked at one by one."""
 
 import argparse
+import contextlib
 import json
 import math
 import shutil
@@ -19,7 +20,7 @@ from fairseq_rela.analysis.aer import count, read_links
 from fairseq_rela.analysis.capture import Sentence, derangement, read_sentences, recorded_weights
 from fairseq_rela.analysis.diversity import DiversityCount, count_diversity, normalised, tempered
 from fairseq_rela.errors import InputError
-from fairseq_rela.experiment import pipeline
+from fairseq_rela.experiment import run_stages
 from fairseq_rela.files.lines import read_lines
 from fairseq_rela.files.records import sha256
 from fairseq_rela.models.transformer_rela import attention_modules
@@ -521,9 +522,8 @@ def test_an_analysis_of_an_earlier_version_is_made_again(data, tmp_path, monkeyp
     (tmp_path / "average.pt").write_bytes(b"stands for the model")
     (tmp_path / "examples.json").write_text("{}")
     made_of = {"sha256": sha256(tmp_path / "average.pt"), "data": analysis.data_checksums(data, "test"), "gold": None}
-    spec = argparse.Namespace(gold=None)
     experiment = argparse.Namespace(
-        run=tmp_path, data=data, spec=spec, raw=None, folder=tmp_path, gold=None, gold_alignment=()
+        run=tmp_path, data=data, average=tmp_path / "average.pt", test_links=None, open_gold_set=contextlib.nullcontext
     )
     made = []
     monkeypatch.setattr(analysis, "analyze", lambda *arguments, **options: made.append(arguments) or {})
@@ -531,7 +531,7 @@ def test_an_analysis_of_an_earlier_version_is_made_again(data, tmp_path, monkeyp
     monkeypatch.setattr(analysis, "describe", lambda result: "")
     for done, times in ((made_of, 1), ({**made_of, "words": {}}, 1), ({**made_of, "words": {}, "sha256": "0"}, 2)):
         (tmp_path / "analysis.json").write_text(json.dumps(done))
-        pipeline._analyze(experiment)
+        run_stages.analyze(experiment)
         assert len(made) == times
 
 

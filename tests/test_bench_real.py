@@ -13,10 +13,12 @@ from omegaconf import OmegaConf
 
 from fairseq_rela.benchmark import real_text, timing, trained
 from fairseq_rela.benchmark.models import Size
-from fairseq_rela.benchmark.run import Plan, text
+from fairseq_rela.benchmark.plan import Plan
 from fairseq_rela.benchmark.run import run as run_benchmark
+from fairseq_rela.benchmark.shown import describe_result
 from fairseq_rela.errors import InputError
-from fairseq_rela.experiment.evaluation import load_decoding, translate
+from fairseq_rela.experiment.decoding import load_decoding
+from fairseq_rela.experiment.translation import translate
 from fairseq_rela.files.lines import read_lines
 from fairseq_rela.report.figures import speed_figure
 from fairseq_rela.report.speed import load_speeds, rows, speeds_of
@@ -105,7 +107,7 @@ def test_record_of_trained_models(benched, checkpoint, softmax, data):
     for cell in record["decoding"]:
         assert cell["ratio"]["softmax"]["median"] == 1.0 and cell["batch"] == 64 and cell["beam"] == 4
         assert set(cell["seconds"]) == {"softmax", "rela_g"} and cell["seconds"]["rela_g"]["rounds"] == 1
-    assert "decoding, T=" in text(record)
+    assert "decoding, T=" in describe_result(record)
 
 
 def test_models_take_turns_in_every_group(checkpoint, softmax, data, monkeypatch):
@@ -227,7 +229,7 @@ def test_record_of_training_on_real_text(on_text, data):
     total = training["total_seconds"]
     assert speeds.training["rela_g"] == total["softmax"] / total["rela_g"] and set(speeds.training) == set(total)
     assert speeds.about_training.startswith("Training: 12 updates on the training text of")
-    assert "training, T=" in text(on_text)
+    assert "training, T=" in describe_result(on_text)
 
 
 def test_what_cannot_be_trained_is_refused(data, tmp_path):

@@ -161,9 +161,9 @@ def test_stages_may_stand_before_between_and_behind_options(words):
 
 
 def test_the_stages_of_the_help_are_those_of_the_chain():
-    from fairseq_rela.experiment.pipeline import _RUN, STAGES
+    from fairseq_rela.experiment.reproduce import RUN, STAGES
 
-    assert tuple(load_defaults("experiment")["stages"]) == STAGES == tuple(_RUN)
+    assert tuple(load_defaults("experiment")["stages"]) == STAGES == tuple(RUN)
 
 
 def test_the_choices_of_an_option_are_those_of_its_module():

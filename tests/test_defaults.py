@@ -9,7 +9,8 @@ from conftest import ROOT
 
 from fairseq_rela import cli
 from fairseq_rela.data.settings import Settings
-from fairseq_rela.experiment import evaluation, pipeline
+from fairseq_rela.experiment import averaging, reproduce, run_stages, translation
+from fairseq_rela.experiment.experiment import Experiment
 from fairseq_rela.files.configs import FOLDER_VARIABLE, load_defaults
 
 CONFIGS = ROOT / "configs"
@@ -100,7 +101,7 @@ def test_settings_of_prepared_data(changed):
 
 
 def test_tasks_state_what_differs(changed):
-    settings = pipeline.Experiment("wmt16_ro_en", "rela_g", changed).spec.settings
+    settings = Experiment("wmt16_ro_en", "rela_g", changed).spec.settings
     assert (settings.merges, settings.max_ratio) == (31234, 8.5)  # the defaults
     assert (settings.max_tokens, settings.max_pieces) == (80, 255)  # of the task
 
@@ -115,7 +116,7 @@ def test_tasks_state_what_differs(changed):
 )
 def test_translate_searches_with_them(options, beam, penalties, changed, monkeypatch, capsys):
     done = []
-    monkeypatch.setattr(evaluation, "translate", lambda *arguments: done.append(arguments[3]))
+    monkeypatch.setattr(translation, "translate", lambda *arguments: done.append(arguments[3]))
     assert cli.main(["translate", "data", "--checkpoint", "x", "--output", "o", *options]) == 0
     (search,) = done
     assert (search.beam, search.gnmt_lenpen, search.lenpen) == (beam, *penalties)
@@ -124,7 +125,7 @@ def test_translate_searches_with_them(options, beam, penalties, changed, monkeyp
 
 def test_reproduce_runs_the_stages_with_the_attention(changed, monkeypatch):
     done = []
-    monkeypatch.setattr(pipeline, "reproduce", lambda *arguments: done.append(arguments))
+    monkeypatch.setattr(reproduce, "reproduce", lambda *arguments: done.append(arguments))
     assert cli.main(["reproduce", "synthetic"]) == 0
     assert cli.main(["reproduce", "synthetic", "relu", "average"]) == 0
     assert [(experiment.attention, stages) for experiment, stages in done] == [
@@ -135,19 +136,20 @@ def test_reproduce_runs_the_stages_with_the_attention(changed, monkeypatch):
 
 def test_the_stage_average_takes_the_last_checkpoints(changed, monkeypatch, tmp_path):
     done = []
-    monkeypatch.setattr(pipeline, "average_last", lambda folder, number, output: done.append(number))
-    pipeline._average(pipeline.Experiment("synthetic", "rela_g", tmp_path))
+    for module in (averaging, run_stages):
+        monkeypatch.setattr(module, "average_last", lambda folder, number, output: done.append(number))
+    run_stages.average(Experiment("synthetic", "rela_g", tmp_path))
     assert cli.main(["average", "run", "--output", "average.pt"]) == 0
     assert done == [7, 7]
 
 
 @pytest.mark.parametrize("device, batches", [("cpu", [1, 17]), ("cuda", [1, 65])])
 def test_bench_measures_with_them(device, batches, changed, monkeypatch, tmp_path):
-    from fairseq_rela.benchmark import run
+    from fairseq_rela.benchmark import run, shown
 
     done = []
     monkeypatch.setattr(run, "run", lambda *arguments: done.append(arguments))
-    monkeypatch.setattr(run, "text", str)
+    monkeypatch.setattr(shown, "describe_result", str)
     command = ["bench", "--device", device, "--no-figures", "--output", str(tmp_path)]
     trained = ["--data", "d", "--checkpoints", "m.pt"]
     assert cli.main(command) == cli.main([*command, *trained]) == 0

@@ -5,7 +5,9 @@ import sacrebleu
 from conftest import SHARED, run, sys
 
 from fairseq_rela.errors import InputError
-from fairseq_rela.experiment.evaluation import load_decoding, read_hypotheses, score
+from fairseq_rela.experiment.decoding import load_decoding
+from fairseq_rela.experiment.scoring import score
+from fairseq_rela.experiment.translation import read_hypotheses
 from fairseq_rela.files.lines import read_lines
 from fairseq_rela.text.preprocess import Preprocessor
 

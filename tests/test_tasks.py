@@ -242,7 +242,7 @@ def test_fixture_dictionaries_agree():
 
 def test_validation_bleu_is_another_number():
     """B29: fairseq's references are binarised text, where an unknown word is a word that nothing matches."""
-    from fairseq_rela.experiment.evaluation import score
+    from fairseq_rela.experiment.scoring import score
 
     reference = "the cat sat on the zyzzyva today"
     dictionary = make_dictionary(0)

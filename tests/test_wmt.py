@@ -18,7 +18,8 @@ from fileserver import Fault, FileServer
 from fairseq_rela.corpora.extract import extract
 from fairseq_rela.errors import InputError
 from fairseq_rela.experiment import tasks
-from fairseq_rela.experiment.pipeline import STAGES, Experiment, reproduce
+from fairseq_rela.experiment.experiment import Experiment
+from fairseq_rela.experiment.reproduce import STAGES, reproduce
 from fairseq_rela.files.configs import FOLDER_VARIABLE, load_yaml
 from fairseq_rela.files.lines import read_lines
 from fairseq_rela.files.locks import only_process

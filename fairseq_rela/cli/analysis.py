@@ -19,7 +19,7 @@ def _attention(options: Options) -> None:
 
     load_plugin()
     from ..analysis.analyze import summarise
-    from ..experiment.pipeline import describe_attention
+    from ..experiment.shown import describe_attention
     from ..files.outputs import refuse_overwriting
     from ..files.records import write_json
 

@@ -59,7 +59,9 @@ def _bench(options: Options) -> None:
     logging.getLogger("fairseq_rela.attention").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*mismatched key_padding_mask")  # from torch, in fairseq's attention
     from ..benchmark.figures import draw
-    from ..benchmark.run import make_plan, run, text
+    from ..benchmark.plan import make_plan
+    from ..benchmark.run import run
+    from ..benchmark.shown import describe_result
 
     default = load_defaults("bench")
     parts = _parts(options, default)
@@ -71,7 +73,7 @@ def _bench(options: Options) -> None:
     result = run(
         folder, plan, options.device, parts, options.threads, lambda line: print(line, flush=True), trained, real
     )
-    print(text(result))
+    print(describe_result(result))
     drawn = [] if options.no_figures else draw(result, folder)
     print(f"{folder}: benchmark.json" + (" and figures" if drawn else ""))
 
@@ -100,7 +102,7 @@ def _parts(options: Options, default: Dict[str, Any]) -> List[str]:
 
 def _decoding_request(options: Options, default: Dict[str, Any]) -> Any:
     from ..benchmark.trained import Request
-    from ..experiment.evaluation import load_decoding
+    from ..experiment.decoding import load_decoding
 
     return Request(
         options.checkpoints,

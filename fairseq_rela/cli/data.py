@@ -15,7 +15,8 @@ def _download_options(parser: Parser) -> None:
 
 def _download(options: Options) -> None:
     """Fetch the archives of a task, verify them, and extract its raw text."""
-    from ..experiment.pipeline import Experiment, reproduce
+    from ..experiment.experiment import Experiment
+    from ..experiment.reproduce import reproduce
 
     experiment = Experiment(
         options.task, "softmax", options.root, choose=tuple(options.choose), offline=options.offline

@@ -36,7 +36,9 @@ def _reproduce_options(parser: Parser) -> None:
 
 def _reproduce(options: Options) -> None:
     """Run the whole chain of a task, or some of its stages."""
-    from ..experiment.pipeline import STAGES, Experiment, reproduce, table
+    from ..experiment.experiment import Experiment
+    from ..experiment.reproduce import STAGES, reproduce
+    from ..experiment.shown import result_table
 
     experiment = Experiment(
         **values(options, "task", "attention", "root", "raw", "workers", "offline", "moses"),
@@ -49,7 +51,7 @@ def _reproduce(options: Options) -> None:
     stages: List[str] = options.stages or load_defaults("experiment")["stages"]
     reproduce(experiment, stages)
     if "attention" in stages and "score" in stages:
-        print("\n" + table([experiment]))
+        print("\n" + result_table(experiment))
 
 
 def _study_options(parser: Parser) -> None:
@@ -73,36 +75,38 @@ def _study(options: Options) -> None:
     from ..study import queue
     from ..study.collect import collect
     from ..study.docs import fill_documents
+    from ..study.folder import StudyFolder
     from ..study.page import write_study
-    from ..study.runs import Places, finished, perform
+    from ..study.perform import perform
     from ..study.spec import load_study
 
     study = load_study(options.name, tuple(options.override))
-    places = Places(options.root, options.output / study.name, options.raw, options.workers)
-    jobs = queue.select(study, options.only)
+    folder = StudyFolder(study, options.output / study.name, options.root, options.raw, options.workers)
+    runs = queue.select(folder, options.only)
     if options.list:
-        for job in jobs:
-            record = finished(study, job, places)
-            print(study.jobs.index(job), job.name, record["state"] if record else "-", sep="\t")
+        for run in runs:
+            record = run.finished()
+            print(run.index, run.name, record["state"] if record else "-", sep="\t")
         return
     if options.index is not None:
-        if not 0 <= options.index < len(study.jobs):
-            raise InputError(f"--run {options.index}: {study.name} has the runs 0 to {len(study.jobs) - 1}")
-        with holding(places.record(study.jobs[options.index])):
-            queue.prepare_data(study, places)
-            perform(study, study.jobs[options.index], places)
+        if not 0 <= options.index < len(folder.runs):
+            raise InputError(f"--run {options.index}: {study.name} has the runs 0 to {len(folder.runs) - 1}")
+        run = folder.runs[options.index]
+        with holding(run.record):
+            queue.prepare_data(folder)
+            perform(run)
         return
     try:
         if not options.collect:
-            queue.prepare_data(study, places)
-            queue.run_queue(study, jobs, options.jobs, _this_command(options), places)
+            queue.prepare_data(folder)
+            queue.run_queue(runs, options.jobs, _this_command(options))
     finally:
-        if any(places.record(job).is_file() for job in study.jobs):
-            with holding(places.output / "study.json"):
-                collected = collect(study, places)
-                write_study(collected, places.output)
-                changed = fill_documents(collected, places.output.resolve().parent.parent)
-            print(f"{places.output}: study.json, tables, page and figures", *changed, sep="\n")
+        if any(run.record.is_file() for run in folder.runs):
+            with holding(folder.path / "study.json"):
+                collected = collect(folder)
+                write_study(collected, folder.path)
+                changed = fill_documents(collected, folder.path.resolve().parent.parent)
+            print(f"{folder.path}: study.json, tables, page and figures", *changed, sep="\n")
 
 
 def _report_options(parser: Parser) -> None:

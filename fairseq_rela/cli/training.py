@@ -17,7 +17,7 @@ def _train_options(parser: Parser) -> None:
 
 def _train(options: Options) -> None:
     """Train by fairseq-hydra-train with a shipped configuration."""
-    from ..experiment.pipeline import train
+    from ..experiment.training import train
 
     train(options.task, options.attention, options.data, options.save_dir, options.override)
 
@@ -37,7 +37,7 @@ def _average_options(parser: Parser) -> None:
 def _average(options: Options) -> None:
     """Average the last checkpoints of a run."""
     from .. import checkpoints
-    from ..experiment.pipeline import average_last
+    from ..experiment.averaging import average_last
 
     if (options.run_dir is None) == (options.inputs is None):
         raise InputError("give the folder of a run, or --inputs with files; one of them")

@@ -8,7 +8,7 @@ from .arguments import Options, Parser, add_shared, given, holding
 
 
 def _translate_options(parser: Parser) -> None:
-    from ..experiment.evaluation import load_decoding
+    from ..experiment.decoding import load_decoding
 
     default = load_decoding()
     parser.add_argument("data", type=Path, help="data folder of `rela prepare`")
@@ -31,7 +31,8 @@ def _translate_options(parser: Parser) -> None:
 
 def _translate(options: Options) -> None:
     """Translate a test set or a text file, one line for each line."""
-    from ..experiment.evaluation import Decoding, load_decoding, translate
+    from ..experiment.decoding import Decoding, load_decoding
+    from ..experiment.translation import translate
 
     decoding = load_decoding(**given(options, *Decoding._fields))
     speed = translate(options.data, options.checkpoint, options.output, decoding, options.subset, options.input)
@@ -56,8 +57,8 @@ def _score_options(parser: Parser) -> None:
 
 def _score(options: Options) -> None:
     """Print sacreBLEU of a translation against the raw reference."""
-    from ..experiment.evaluation import score, suspect_order
-    from ..experiment.pipeline import describe_score
+    from ..experiment.scoring import score, suspect_order
+    from ..experiment.shown import describe_score
     from ..files.lines import read_lines
     from ..files.outputs import refuse_overwriting
     from ..files.plain_text import in_order
