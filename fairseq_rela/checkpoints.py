@@ -87,7 +87,7 @@ def choose_last(folder: Path, number: int) -> Choice:
     Raises:
         InputError: the run has fewer checkpoints, or ``number`` is below 1.
     """
-    if number < 1:
+    if not isinstance(number, int) or number < 1:
         raise InputError(f"--last {number}: give a number of at least 1")
     found = find(folder)
     config = load(found[0].path).get("cfg") or {}

@@ -12,7 +12,7 @@ from test_safe_loading import Hostile
 
 from fairseq_rela import checkpoints, safe_loading
 from fairseq_rela.compat import probe_fairseq
-from fairseq_rela.experiment.config import task_names
+from fairseq_rela.experiment.tasks import task_names
 from fairseq_rela.experiment.translation import read_hypotheses
 from fairseq_rela.files.lines import read_lines
 from fairseq_rela.models.transformer_rela import FUSED_PARAMETERS

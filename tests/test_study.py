@@ -13,7 +13,8 @@ import yaml
 from conftest import ROOT, run_rela
 
 from fairseq_rela.errors import InputError
-from fairseq_rela.experiment import config
+from fairseq_rela.experiment.composed import checksums
+from fairseq_rela.files.configs import FOLDER_VARIABLE
 from fairseq_rela.study import perform as performing
 from fairseq_rela.study import queue, spec, statistics
 from fairseq_rela.study.collect import collect, paired_difference
@@ -38,7 +39,7 @@ def configs(tmp_path, monkeypatch):
 
     folder = tmp_path / "configs"
     shutil.copytree(ROOT / "configs", folder)
-    monkeypatch.setenv(config.FOLDER_VARIABLE, str(folder))
+    monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
 
     def write(**changes):
         values = {key: value for key, value in {**BASE, **changes}.items() if value is not None}
@@ -59,7 +60,7 @@ def test_every_shipped_study_loads_and_its_rows_are_those_of_the_paper(name):
             paper = next(entry for entry in TABLE_1 if entry.row == row.table_1)
             assert (row.attention, tuple(row.attention_sites)) == (paper.attention, paper.sites)
         overrides = [f"attention={row.attention}", *study.jobs[0].overrides]
-        assert config.checksums(study.task, overrides)
+        assert checksums(study.task, overrides)
 
 
 def test_jobs_come_seed_by_seed_and_name_their_folders(configs):

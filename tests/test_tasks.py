@@ -15,7 +15,7 @@ from test_config import compose
 from test_models import random_batch
 
 from fairseq_rela.errors import InputError
-from fairseq_rela.experiment.config import task_names
+from fairseq_rela.experiment.tasks import task_names
 from fairseq_rela.tasks.translation_rela import (
     GNMTScoring,
     GNMTSequenceGenerator,

@@ -3,7 +3,7 @@
 import pytest
 
 from fairseq_rela.errors import InputError
-from fairseq_rela.experiment.decoding import Decoding
+from fairseq_rela.experiment.decoding import load_decoding
 from fairseq_rela.experiment.translation import read_hypotheses
 
 OUTPUT = """INFO something
@@ -63,4 +63,4 @@ def test_gaps_and_duplicates_are_named(tmp_path, text, sentences, message):
 )
 def test_decoding_that_cannot_be(options):
     with pytest.raises(InputError, match="--"):
-        Decoding(**options).check()
+        load_decoding(**options)

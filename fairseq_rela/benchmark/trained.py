@@ -32,20 +32,20 @@ class Request(NamedTuple):
     Attributes:
         checkpoints: checkpoints of the models, one of which has softmax attention at all sites.
         data: the data folder that they were trained on.
+        decoding: settings of the search; ``max_tokens`` is not used.
         subset: subset of the data folder to decode.
         batches: batch sizes in sentences.
         rounds: number of times that each model decodes each group; the first, additional time is not counted.
         sentences: number of sentences to take of each group, evenly spaced by length; None for all.
-        decoding: settings of the search; ``max_tokens`` is not used.
     """
 
     checkpoints: Sequence[Path]
     data: Path
-    subset: str = "test"
-    batches: Sequence[int] = (1, 16)
-    rounds: int = 3
+    decoding: Decoding
+    subset: str
+    batches: Sequence[int]
+    rounds: int
     sentences: Optional[int] = None
-    decoding: Decoding = Decoding()
 
 
 class Trained(NamedTuple):

@@ -1,13 +1,14 @@
 """Settings of the beam search."""
 
 import math
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 from ..errors import InputError
+from ..files.configs import load_defaults, load_yaml
 
 
 class Decoding(NamedTuple):
-    """Settings of the beam search; the defaults are the paper's, as in ``configs/decoding/paper.yaml``.
+    """Settings of the beam search; :func:`load_decoding` returns the default ones.
 
     Attributes:
         beam: beam size.
@@ -17,12 +18,12 @@ class Decoding(NamedTuple):
         max_tokens: maximum number of source pieces in a batch, padding included.
     """
 
-    beam: int = 4
-    gnmt_lenpen: Optional[float] = 0.6
-    lenpen: float = 1.0
-    max_len_a: float = 1
-    max_len_b: int = 50
-    max_tokens: int = 4096
+    beam: int
+    gnmt_lenpen: Optional[float]
+    lenpen: float
+    max_len_a: float
+    max_len_b: int
+    max_tokens: int
 
     def check(self) -> "Decoding":
         """Return these settings if all values are valid.
@@ -43,3 +44,22 @@ class Decoding(NamedTuple):
         if self.max_len_a < 0 or self.max_len_b < 0 or self.max_len_a + self.max_len_b == 0:
             raise InputError("--max-len-a and --max-len-b leave no room for an output; give larger numbers")
         return self
+
+
+def load_decoding(**given: Any) -> Decoding:
+    """Return the search of ``configs/decoding/paper.yaml`` and ``configs/defaults/decoding.yaml``.
+
+    Args:
+        given: values of fields that replace those of the files. A ``lenpen`` without a ``gnmt_lenpen`` replaces both.
+
+    Raises:
+        InputError: a file is missing, or an entry is missing, unknown or invalid.
+    """
+    spec = load_yaml("decoding", "paper")
+    try:
+        values = {**spec["generation"], **spec["task"], **load_defaults("decoding"), **given}
+        if "lenpen" in given and "gnmt_lenpen" not in given:
+            values["gnmt_lenpen"] = None
+        return Decoding(**values).check()
+    except (KeyError, TypeError) as error:
+        raise InputError(f"configs/decoding/paper.yaml: missing or unknown entry: {error}") from error

@@ -10,8 +10,8 @@ from typing import Iterator, Optional, Tuple
 from ..analysis.goldset import GoldSet, open_gold_set
 from ..errors import InputError
 from ..variants import find_variant
-from .config import Task, load_task
 from .naming import run_name
+from .tasks import Task, load_task
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Experiment:
     """One task with one attention.
 
     Attributes:
-        task: a name from :func:`fairseq_rela.experiment.config.task_names`.
+        task: a name from :func:`fairseq_rela.experiment.tasks.task_names`.
         attention: a variant name (paper, Table 1).
         root: the folder of all experiments. It holds downloads in ``root/downloads``, raw text in ``root/TASK/raw``,
             prepared data in ``root/TASK/data`` and a run in ``root/TASK/RUN`` (see

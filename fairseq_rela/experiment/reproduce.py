@@ -6,9 +6,9 @@ from typing import Callable, ContextManager, Dict, Sequence
 
 from ..errors import InputError
 from ..files.locks import only_process
-from . import config, data_stages, run_stages
+from . import data_stages, run_stages
+from .composed import checksums
 from .experiment import Experiment
-from .stages import STAGES
 from .training import refuse_reserved
 
 RUN: Dict[str, Callable[[Experiment], None]] = {
@@ -22,6 +22,7 @@ RUN: Dict[str, Callable[[Experiment], None]] = {
     "attention": run_stages.attention,
     "analyze": run_stages.analyze,
 }
+STAGES = tuple(RUN)
 
 # stages that lock the run's folder, with the verb that the error message uses; earlier stages lock their own outputs
 _LOCKING = {
@@ -33,7 +34,7 @@ _LOCKING = {
 }
 
 
-def reproduce(experiment: Experiment, stages: Sequence[str] = STAGES) -> None:
+def reproduce(experiment: Experiment, stages: Sequence[str]) -> None:
     """Run the given stages in the order of :data:`STAGES`.
 
     Raises:
@@ -45,7 +46,7 @@ def reproduce(experiment: Experiment, stages: Sequence[str] = STAGES) -> None:
     refuse_reserved(experiment.overrides)
     experiment.check()
     if "train" in stages:  # refuses missing config files now; training starts hours later
-        config.checksums(experiment.task, [f"attention={experiment.attention}", *experiment.overrides])
+        checksums(experiment.task, [f"attention={experiment.attention}", *experiment.overrides])
     no_download = experiment.spec.sources is None or experiment.raw is not None
     for stage in STAGES:
         if stage not in stages or (no_download and stage in ("download", "extract")):

@@ -7,14 +7,15 @@ from typing import Any, Dict, List, Optional
 from ..data.folder import DataFolder
 from ..data.pairs import describe_words
 from ..errors import InputError
+from ..files.configs import load_defaults
 from ..files.lines import read_lines
 from ..files.records import read_record, sha256, write_json
 from ..register import load_plugin
-from . import config, scoring, training, translation
+from . import scoring, training, translation
 from .averaging import average_last
+from .decoding import load_decoding
 from .experiment import Experiment
 from .shown import describe_attention, describe_score
-from .stages import AVERAGED
 
 _SUBSET = re.compile(r"raw/test\.(.+)\.lines")
 
@@ -24,12 +25,12 @@ def train(experiment: Experiment) -> None:
 
 
 def average(experiment: Experiment) -> None:
-    average_last(experiment.run, AVERAGED, experiment.average)
+    average_last(experiment.run, load_defaults("experiment")["averaged"], experiment.average)
 
 
 def translate(experiment: Experiment) -> None:
     output, record_path = experiment.run / "test", experiment.run / "translate.json"
-    decoding, averaged = config.load_decoding(), _checksum_of_stage(experiment.average, "average")
+    decoding, averaged = load_decoding(), _checksum_of_stage(experiment.average, "average")
     data = DataFolder(experiment.data)
     wanted = {"checkpoint": averaged, "data": data.outputs, "decoding": decoding._asdict()}
     record = _made_of(record_path, wanted)

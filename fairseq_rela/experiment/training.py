@@ -9,13 +9,16 @@ from .. import checkpoints, safe_loading
 from ..data.folder import DataFolder
 from ..errors import InputError
 from ..files.commands import USER_DIR, refuse_misread, run_fairseq
+from ..files.configs import config_folder
 from ..files.locks import only_process
 from ..files.records import write_json
 from ..variants import find_variant
-from . import config, resuming
+from . import resuming
+from .composed import checksums
 from .naming import split_override
 from .progress import TrainingProgress
 from .run_record import is_trained, record_start
+from .tasks import load_task, require_task
 
 _COMPUTED_BY = re.compile(r"attention: computed by (.+)$", re.MULTILINE)
 
@@ -28,7 +31,7 @@ def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequ
     training, the checkpoint must hold the requested attention.
 
     Args:
-        task: a name from :func:`fairseq_rela.experiment.config.task_names`.
+        task: a name from :func:`fairseq_rela.experiment.tasks.task_names`.
         attention: a variant name.
         data: a prepared data folder.
         save_dir: the folder for checkpoints, log and records.
@@ -39,10 +42,10 @@ def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequ
             training failed.
     """
     find_variant(attention)
-    config.require_task(task)
+    require_task(task)
     refuse_reserved(overrides)
     folder = DataFolder(data)
-    meant = "-".join(config.load_task(task).settings.languages)
+    meant = "-".join(load_task(task).settings.languages)
     if folder.pair != meant:
         print(f"warning: {data} is of {folder.pair}, and {task} is made for {meant}", file=sys.stderr)
     folder.refuse_changed(name for name in folder.outputs if name.endswith((".bin", ".idx", ".txt")))
@@ -68,12 +71,12 @@ class _Training(NamedTuple):
             "attention": self.attention,
             "overrides": list(self.overrides),
             "data": self.data.outputs,
-            "configs": config.checksums(self.task, [f"attention={self.attention}", *self.overrides]),
+            "configs": checksums(self.task, [f"attention={self.attention}", *self.overrides]),
         }
 
     def arguments(self, restore: Sequence[str]) -> List[str]:
         """Return the arguments of fairseq-hydra-train; ``restore`` has additional overrides."""
-        arguments = ["--config-dir", str(config.config_folder()), "--config-name", self.task]
+        arguments = ["--config-dir", str(config_folder()), "--config-name", self.task]
         arguments += [
             f"attention={self.attention}",
             f"common.user_dir={_quoted(USER_DIR)}",

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional
 
 from ..data.folder import DataFolder
 from ..errors import InputError
-from ..experiment.config import composed_values
+from ..experiment.composed import composed_values
 from ..experiment.experiment import Experiment
 from ..files.records import read_record, sha256
 from .spec import Job, Study

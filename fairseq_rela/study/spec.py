@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ..errors import InputError
-from ..experiment.config import config_folder, load_yaml, require_task
+from ..experiment.tasks import require_task
+from ..files.configs import config_folder, load_yaml
 from ..report.paper import TABLE_1
 from ..variants import SITES, find_variant, parse_sites
 
