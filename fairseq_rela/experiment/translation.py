@@ -106,9 +106,9 @@ def translate(
 def _translate_alone(
     data: Path, checkpoint: Path, output: Path, decoding: Decoding, subset: str, source: Optional[Path]
 ) -> Speed:
-    from .. import checkpoints  # imports torch
+    from ..safe_loading import load  # imports torch
 
-    state = checkpoints.load(checkpoint)  # refuses invalid or unsafe files before fairseq starts
+    state = load(checkpoint)  # refuses invalid or unsafe files before fairseq starts
     prepared = DataFolder(data)
     prepared.refuse_model(checkpoint, state)
     settings, languages = prepared.settings, prepared.languages

@@ -6,6 +6,7 @@ are computed here from its runs.
 
 from typing import Any, Dict, List, Optional
 
+from ..analysis.levels import levels_of
 from .measures import measures
 from .statistics import Summary, paired, summarise
 
@@ -40,8 +41,7 @@ def at_level(study: Dict[str, Any], measure: str) -> str:
 
 
 def _block(run: Dict[str, Any], level: str) -> Dict[str, Any]:
-    analysis = run.get("analysis") or {}
-    return analysis if level == "pieces" else analysis.get("words") or {}
+    return levels_of(run.get("analysis") or {}).get(level) or {}
 
 
 def sites(run: Dict[str, Any], level: str) -> Dict[str, Any]:
