@@ -16,11 +16,11 @@ from ..data.pairs import Words
 from ..errors import InputError
 from ..files.lines import PathLike, read_lines, read_parallel, sha256, write_json, write_whole
 from ..models.transformer_rela import attention_modules
-from ..report.runs import LEVELS, levels_of
 from ..variants import SITES, find_variant
 from .aer import Counts, Gold, read_links
 from .capture import Batch, Captured, Sentence, capture, derangement, load_model, read_sentences
 from .diversity import DiversityCount, count_diversity, normalised, tempered
+from .levels import LEVELS, levels_of
 from .merging import layer_attention as mean_of_heads
 from .merging import memberships, merge_words, sum_to_one
 from .sparsity import SparsityCounts, awake_queries, count_sparsity

@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 
 import numpy
 
+from ..analysis.levels import LEVELS, levels_of
 from ..errors import InputError
 from ..experiment.naming import SEED_KEY, SITES_KEYS, changes_the_model, split_override
 from ..files.lines import read_record
@@ -15,7 +16,6 @@ from ..variants import SITES
 from .paper import TASK_NAMES, Ablation, find_row
 
 FORMAT = 1
-LEVELS = ("pieces", "words")
 FILES = ("score", "train", "translate", "attention", "analysis", "examples", "rank", "benchmark")
 _WITH_FORMAT = ("analysis", "examples", "rank")
 _MADE_BY = {
@@ -160,15 +160,6 @@ class Group(NamedTuple):
         """The prefix of file names: the task, or the languages, and the subset."""
         text = "-".join(part for part in (self.task or "-".join(self.languages), self.subset) if part) or "runs"
         return "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in text)
-
-
-def levels_of(analysis: Dict[str, Any]) -> Dict[str, Dict[str, Any]]:
-    """Return a dictionary from level to the part of analysis.json that has the ``sites`` and ``shuffled`` of the level.
-
-    The levels are ``pieces`` and ``words``. An analysis without ``level`` is at the level of pieces.
-    """
-    levels = {analysis.get("level", "pieces"): analysis}
-    return {**levels, "words": analysis["words"]} if "words" in analysis else levels
 
 
 def load_runs(folders: Sequence[Path]) -> List[Run]:
