@@ -73,17 +73,17 @@ def speed_figure(speeds: speed.Speeds) -> Optional[Figure]:
             "one sentence at a time" if one.batch == 1 else f"{one.batch} sentences at a time",
             "speed over softmax",
             [plots.Line(names[name], values) for name, values in one.speeds.items()],
+            places=one.lengths,
         )
         for one in speeds.decoding
     ]
-    lengths = speeds.decoding[0].lengths
     return Figure(
         "figure-2-decoding",
         "Figure 2",
         "Decoding speed-up by source length",
         f"More is faster, softmax is 1. {speeds.about_decoding} {speeds.device}; {speeds.command}.",
         speed.rows(speeds.decoding),
-        lambda: plots.draw_layer_lines([panels], styles, places=lengths, axis_name="source length (pieces)"),
+        lambda: plots.draw_layer_lines([panels], styles, axis_name="source length (pieces)"),
     )
 
 

@@ -5,7 +5,7 @@ import json
 from pathlib import PurePath
 from typing import Any, Iterable, Union
 
-from .plots import visible
+from .characters import visible
 
 _VOID = ("br", "img", "input", "meta", "rect")
 

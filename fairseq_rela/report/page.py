@@ -22,6 +22,7 @@ from ..files.folders import only_process, work_folder
 from ..files.lines import read_json, write_json, write_whole
 from ..variants import SITES
 from . import figures, paper, plots, speed
+from .characters import visible
 from .markup import Content, Html, element, embedded_json, text
 from .runs import Example, Group, Run, group_runs, load_runs
 from .seeds import by_settings, count_of, mean, mean_and_deviation, name_of
@@ -929,7 +930,7 @@ def _packed(example: Example) -> Dict[str, Any]:
             kept = numpy.where(layer == 0, 0.0, numpy.sign(layer) * numpy.clip(numpy.abs(layer), smallest, largest))
             data = base64.b64encode(kept.astype("<f2").tobytes()).decode()
             weights[site].append({"heads": len(layer), "data": data})
-    source, target = (list(map(plots.visible, pieces)) for pieces in (example.source, example.target))
+    source, target = (list(map(visible, pieces)) for pieces in (example.source, example.target))
     return {"id": example.number, "source": source, "target": target, "weights": weights}
 
 

@@ -13,6 +13,7 @@ from ..errors import InputError
 from ..experiment.naming import SEED_KEY, SITES_KEYS, changes_the_model, split_override
 from ..files.lines import read_record
 from ..variants import SITES
+from .characters import writable
 from .paper import TASK_NAMES, Ablation, find_row
 
 FORMAT = 1
@@ -225,7 +226,7 @@ def _load_run(folder: Path) -> Run:
     label = analysis.get("label") or (attention and _label(attention, sites)) or folder.name
     return Run(
         folder=folder,
-        label=_writable(label),
+        label=writable(label),
         attention=attention,
         attention_sites=sites,
         task=files.get("train", {}).get("task"),
@@ -243,7 +244,7 @@ def _load_run(folder: Path) -> Run:
 
 def run_label(run: Run) -> str:
     """Return the label of a run without its folder, which is the same for runs that differ only in their seed."""
-    return _writable(run.files.get("analysis", {}).get("label") or _label(run.attention or "", run.attention_sites))
+    return writable(run.files.get("analysis", {}).get("label") or _label(run.attention or "", run.attention_sites))
 
 
 def _label(attention: str, sites: Sequence[str]) -> str:
@@ -395,11 +396,6 @@ def _examples(folder: Path, files: Dict[str, Any]) -> List[Example]:
         return [read_example(sentence) for sentence in files["examples"]["sentences"]]
 
 
-def _writable(piece: Any) -> str:
-    """Replace lone surrogates, which JSON can contain but UTF-8 cannot."""
-    return str(piece).encode("utf-8", "replace").decode()
-
-
 def read_example(sentence: Dict[str, Any]) -> Example:
     """Read a sentence of ``examples.json``.
 
@@ -408,8 +404,8 @@ def read_example(sentence: Dict[str, Any]) -> Example:
     """
     example = Example(
         int(sentence["id"]),
-        list(map(_writable, sentence["source"])),
-        list(map(_writable, sentence["target"])),
+        list(map(writable, sentence["source"])),
+        list(map(writable, sentence["target"])),
         {
             site: [numpy.asarray(layer, dtype=numpy.float64) for layer in sentence["weights"][site]]
             for site in SITES
