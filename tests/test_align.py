@@ -19,7 +19,7 @@ from fairseq_rela.errors import InputError
 from fairseq_rela.experiment import pipeline
 from fairseq_rela.files.lines import read_lines
 from fairseq_rela.report import heatmaps
-from fairseq_rela.report.runs import load_runs
+from fairseq_rela.report.records import load_runs
 
 SENTENCES = 40
 

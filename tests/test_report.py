@@ -17,7 +17,8 @@ pytest.importorskip("matplotlib")
 from fairseq_rela.errors import InputError
 from fairseq_rela.report import markup, paper
 from fairseq_rela.report import page as report
-from fairseq_rela.report.runs import group_runs, load_runs
+from fairseq_rela.report.groups import group_runs
+from fairseq_rela.report.records import load_runs
 
 SITES = ("encoder", "decoder", "cross")
 HOSTILE = ["</script><script>alert(1)</script>", '"onmouseover=alert(1) x="', "a\u2028b", "<!--", "&amp;", "'", "</s>"]
@@ -181,7 +182,7 @@ def test_the_view_has_the_weights(page):
 
 
 def test_sixteen_bits_make_no_zero_and_no_infinity():
-    from fairseq_rela.report.runs import Example
+    from fairseq_rela.report.run import Example
 
     weights = numpy.array([[[1e-12, 0.0, -1e-12, 1e9]]])
     packed = report._packed(Example(0, ["a"] * 4, ["b"], {"cross": [weights]}))

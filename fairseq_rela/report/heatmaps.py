@@ -10,7 +10,7 @@ from ..errors import InputError
 from ..files.lines import write_whole
 from ..variants import SITES
 from . import plots
-from .runs import read_example
+from .records import read_example
 
 _NAME = re.compile(r"(encoder|decoder|cross)\.layer([0-9]{1,4})\.(?:head([0-9]{1,4})|mean)")
 _AXES = {

@@ -23,8 +23,11 @@ from ..files.lines import read_json, write_json, write_whole
 from ..variants import SITES
 from . import figures, paper, plots, speed
 from .characters import visible
+from .figure import SITE_NAMES, Figure, level_text
+from .groups import Group, group_runs
 from .markup import Content, Html, element, embedded_json, text
-from .runs import Example, Group, Run, group_runs, load_runs
+from .records import load_runs
+from .run import Example, Run
 from .seeds import by_settings, count_of, mean, mean_and_deviation, name_of
 
 FORMAT = 1
@@ -41,7 +44,7 @@ _CLEAR = 2.0  # points of AER from which a difference is called clear
 class Drawn(NamedTuple):
     """A drawn figure, its group (None for a figure of a benchmark), and its files: name to content."""
 
-    figure: figures.Figure
+    figure: Figure
     group: Optional[Group]
     files: Dict[str, bytes]
 
@@ -122,7 +125,7 @@ def _replaced(folder: Path) -> Iterator[None]:
 def _draw(
     groups: Sequence[Group], styles: Sequence[Dict[str, plots.Style]], speeds: Optional[speed.Speeds]
 ) -> Iterator[Drawn]:
-    work: List[Tuple[figures.Figure, Optional[Group]]] = [
+    work: List[Tuple[Figure, Optional[Group]]] = [
         (figure, group) for group, style in zip(groups, styles) for figure in figures.all_figures(group, style)
     ]
     of_benchmark = figures.speed_figure(speeds) if speeds is not None else None
@@ -290,7 +293,7 @@ def _overview(groups: Sequence[Group]) -> Html:
     rows.append(("decoding, pieces per second, one run", _decoding_speed, "n"))
     rows.append(("attention is analysed at the level of", lambda run: run.level or _NONE, "n"))
     for site in SITES:
-        name = figures.SITE_NAMES[site]
+        name = SITE_NAMES[site]
         for what, key in (
             ("exact zeros", "sparsity"),
             ("null queries", "null_rate"),
@@ -641,7 +644,7 @@ def _diversity(run: Run, site: str, tau: str) -> Optional[float]:
 
 
 def _table_6(group: Optional[Group]) -> Html:
-    top = [_head("")] + [_head(figures.SITE_NAMES[site], "group", colspan=2) for site in SITES]
+    top = [_head("")] + [_head(SITE_NAMES[site], "group", colspan=2) for site in SITES]
     head = [_head("model")] + [_head(*pair) for _ in SITES for pair in (("paper", "n paper"), ("ours", "n other"))]
     rows = []
     for name, published, runs, tau in _table_6_rows(group):
@@ -657,7 +660,7 @@ def _table_6(group: Optional[Group]) -> Html:
 
 def _level_note(group: Group) -> str:
     """Return a note with the level of the paper and the level at which the runs were measured."""
-    return f"The paper analyses {paper.LEVEL}. {figures.level_text(group.runs)}"
+    return f"The paper analyses {paper.LEVEL}. {level_text(group.runs)}"
 
 
 def _table_6_rows(group: Optional[Group]) -> Iterator[Tuple[str, Dict[str, float], List[Run], str]]:
@@ -715,7 +718,7 @@ def _layer_nulls(group: Group) -> Html:
             layers = list(zip(*(run.layers.get(site, []) for run in runs)))
             rates = [mean_and_deviation([layer.layer_null_rate for layer in same], 2, 100) or _NONE for same in layers]
             cells = [_cell(rate) for rate in rates + [_NONE] * (number - len(rates))]
-            rows.append([_row_head(name_of(runs) + _after(runs)), _cell(figures.SITE_NAMES[site], "word"), *cells])
+            rows.append([_row_head(name_of(runs) + _after(runs)), _cell(SITE_NAMES[site], "word"), *cells])
     note = "In percent. The paper reports almost no null queries once the heads of a layer are averaged. "
     title = f"Null rate of the attention averaged over the heads of a layer; {_ours(group)}"
     return _table(title, [head], rows, [note + _level_note(group)])
@@ -853,7 +856,7 @@ def _wake(groups: Sequence[Group]) -> Html:
                 heads.sort(key=lambda head: -head["null_rate"])
                 if heads:
                     where = f" ({group.title})" if len(groups) > 1 else ""
-                    title = f"{run.label}: {figures.SITE_NAMES[site]}{where}"
+                    title = f"{run.label}: {SITE_NAMES[site]}{where}"
                     tables = [_wake_table(head) for head in heads[:_WAKE_HEADS]]
                     parts.append(element("h3", title) + element("div", tables, class_="wake"))
                     empty = False

@@ -3,7 +3,7 @@
 import statistics
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from .runs import Run, run_label
+from .run import Run, run_label
 
 
 def by_settings(runs: Sequence[Run]) -> List[List[Run]]:

@@ -4,7 +4,7 @@ import statistics
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..report import plots
-from ..report.figures import SITE_NAMES, Figure
+from ..report.figure import SITE_NAMES, Figure
 from ..variants import SITES
 from . import text
 from .paper_tables import in_order, paper_difference

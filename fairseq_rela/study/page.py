@@ -7,7 +7,7 @@ from ..files.folders import only_process, work_folder
 from ..files.lines import write_json, write_whole
 from ..report import page as report
 from ..report import paper, plots
-from ..report.figures import Figure
+from ..report.figure import Figure
 from ..report.markup import Content, Html, element
 from . import claims, figures, paper_tables, tables, text
 from .values import diverged, finished
