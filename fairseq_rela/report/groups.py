@@ -31,6 +31,10 @@ class Group(NamedTuple):
         text = "-".join(part for part in (self.task or "-".join(self.languages), self.subset) if part) or "runs"
         return "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in text)
 
+    def is_test_set_of(self, task: str) -> bool:
+        """Whether the runs were measured on the test set of a task."""
+        return self.task == task and self.subset == "test"
+
 
 def group_runs(runs: Sequence[Run]) -> List[Group]:
     """Group runs by task (or by languages if the task is unknown) and subset, and keep the order of the runs.

@@ -114,6 +114,10 @@ class Run(NamedTuple):
         """The row of Table 1 with this attention at these sites, or None."""
         return find_row(self.attention, self.attention_sites) if self.attention else None
 
+    def is_everywhere(self, attention: str) -> bool:
+        """Whether the run is the row of Table 1 that has this attention at all sites."""
+        return self.row is not None and self.row.attention == attention and len(self.row.sites) == len(SITES)
+
     @property
     def alignment(self) -> Optional[Dict[str, Any]]:
         return self.files.get("analysis", {}).get("alignment")
