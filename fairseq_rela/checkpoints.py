@@ -262,7 +262,7 @@ def average(paths: Sequence[Path], output: Path) -> None:
     Raises:
         InputError: an input is repeated, an average, of another model or not loadable, or the output is invalid.
     """
-    from .files.lines import write_whole
+    from .files.outputs import write_whole
 
     if not paths:
         raise InputError("no checkpoints to average")

@@ -122,7 +122,7 @@ def test_a_file_that_fits_better_otherwise_is_told(sentences):
 
 
 def test_the_command_warns_of_it(tmp_path, capsys):
-    from fairseq_rela.cli import main as cli
+    from fairseq_rela import cli
 
     (tmp_path / "gold").write_text("0-1 1-2 2-3\n0-2 1-0\n")
     (tmp_path / "hyp").write_text("1-0 2-1 3-2\n2-0 0-1\n")
@@ -138,7 +138,7 @@ def test_the_command_warns_of_it(tmp_path, capsys):
 
 def test_a_file_against_itself_is_0_from_whatever_it_counts(tmp_path, capsys):
     """B12."""
-    from fairseq_rela.cli import main as cli
+    from fairseq_rela import cli
 
     (tmp_path / "gold").write_text("1-1 2p2\n3-1\n")
     assert cli.main(["aer", str(tmp_path / "gold"), str(tmp_path / "gold")]) == 0

@@ -8,12 +8,12 @@ import torch
 from conftest import SHARED
 from test_pairs import UNKNOWN, by_hand, write
 
+from fairseq_rela import cli
 from fairseq_rela.analysis import align as aligning
 from fairseq_rela.analysis.aer import count, read_links
 from fairseq_rela.analysis.analyze import analyze
 from fairseq_rela.analysis.capture import capture, load_model
 from fairseq_rela.analysis.goldset import open_gold_set
-from fairseq_rela.cli import main as cli
 from fairseq_rela.data.folder import DataFolder
 from fairseq_rela.errors import InputError
 from fairseq_rela.experiment import pipeline

@@ -20,7 +20,8 @@ from fairseq_rela.analysis.capture import Sentence, derangement, read_sentences,
 from fairseq_rela.analysis.diversity import DiversityCount, count_diversity, normalised, tempered
 from fairseq_rela.errors import InputError
 from fairseq_rela.experiment import pipeline
-from fairseq_rela.files.lines import read_lines, sha256
+from fairseq_rela.files.lines import read_lines
+from fairseq_rela.files.records import sha256
 from fairseq_rela.models.transformer_rela import attention_modules
 
 HEADS = 4

@@ -15,7 +15,6 @@ from fairseq_rela.benchmark import real_text, timing, trained
 from fairseq_rela.benchmark.models import Size
 from fairseq_rela.benchmark.run import Plan, text
 from fairseq_rela.benchmark.run import run as run_benchmark
-from fairseq_rela.data.folder import DataFolder
 from fairseq_rela.errors import InputError
 from fairseq_rela.experiment.evaluation import Decoding, translate
 from fairseq_rela.files.lines import read_lines
@@ -83,7 +82,7 @@ def test_groups_of_too_few_sentences_are_refused():
 
 @pytest.mark.slow
 def test_translations_are_those_of_fairseq_generate(benched, checkpoint, data, tmp_path):
-    translate(DataFolder(data), checkpoint, tmp_path / "out", SEARCH)
+    translate(data, checkpoint, tmp_path / "out", SEARCH)
     pieces = [len(line.split()) for line in read_lines(tmp_path / "out.bpe")]
     sources = [len(line.split()) for line in read_lines(data / "bpe" / "test.xa")]
     order = sorted(range(len(sources)), key=lambda i: sources[i])  # stable

@@ -9,7 +9,6 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq.token_generation_constraints import pack_constraints
 from test_tasks import GENERATION, sample, task_with
 
-from fairseq_rela.data.folder import DataFolder
 from fairseq_rela.experiment import evaluation
 from fairseq_rela.files.lines import read_lines
 
@@ -97,9 +96,7 @@ BLANKS = (0, 2, 3, 4)
 def test_rela_translate(data, trained, tmp_path):
     (tmp_path / "in.xa").write_text("".join(line + "\n" for line in LINES), encoding="utf-8")
     decoding = evaluation.Decoding(beam=2)
-    evaluation.translate(
-        DataFolder(data), trained / "checkpoint_last.pt", tmp_path / "out", decoding, source=tmp_path / "in.xa"
-    )
+    evaluation.translate(data, trained / "checkpoint_last.pt", tmp_path / "out", decoding, source=tmp_path / "in.xa")
     for suffix in ("bpe", "tok", "txt"):
         lines = list(read_lines(tmp_path / f"out.{suffix}"))
         assert len(lines) == len(LINES) and [i for i, line in enumerate(lines) if not line] == list(BLANKS)

@@ -10,8 +10,7 @@ import pytest
 import torch
 from conftest import ROOT, load_anything, run_fairseq, run_rela, train_arguments
 
-from fairseq_rela import checkpoints
-from fairseq_rela.cli import main as cli
+from fairseq_rela import checkpoints, cli
 from fairseq_rela.errors import InputError
 
 

@@ -6,8 +6,8 @@ import json
 import pytest
 import wmt
 
-from fairseq_rela.corpora import corpora
-from fairseq_rela.corpora.corpora import Expected, Part, Sources, extract, finished, parse_sources
+from fairseq_rela.corpora.extract import cost, extract, finished
+from fairseq_rela.corpora.spec import SPLITS, Expected, Part, Sources, parse_sources
 from fairseq_rela.errors import InputError
 
 LANGUAGES = ("en", "de")
@@ -139,7 +139,7 @@ def test_tmx_in_a_name_space_and_a_language_of_a_country(tmp_path):
     part = Part("tmx", ("a",), ("en", "pt_BR"))
     (tmp_path / "a").write_bytes(content)
     extract(
-        Sources(("en", "pt_BR"), dict.fromkeys(corpora.SPLITS, (part,)), {}),
+        Sources(("en", "pt_BR"), dict.fromkeys(SPLITS, (part,)), {}),
         {"a": tmp_path / "a"},
         tmp_path / "raw",
         {},
@@ -283,10 +283,10 @@ def test_corpora_whose_own_sizes_are_unknown_are_counted_together(tmp_path):
 
 def test_the_size_is_said_beforehand(tmp_path):
     parts = (Part("plain", ("a", "b"), expected=Expected(2_000_000)), Part("plain", ("a", "b")))
-    splits = dict.fromkeys(corpora.SPLITS, parts)
-    said = corpora.cost(Sources(LANGUAGES, splits, {}, bytes_a_pair=300), tmp_path)
+    splits = dict.fromkeys(SPLITS, parts)
+    said = cost(Sources(LANGUAGES, splits, {}, bytes_a_pair=300), tmp_path)
     assert said.startswith("2,000,000 training pairs and more: about 0.6 GB of text; ")
-    said = corpora.cost(Sources(LANGUAGES, splits, {}, train_pairs=Expected(10**7), bytes_a_pair=300), tmp_path)
+    said = cost(Sources(LANGUAGES, splits, {}, train_pairs=Expected(10**7), bytes_a_pair=300), tmp_path)
     assert said.startswith("10,000,000 training pairs: about 3.0 GB of text; ")
 
 
@@ -295,9 +295,7 @@ def test_chinese_in_the_other_column_is_found(tmp_path, capsys):
     languages = ("zh", "en")
     small = Part("tsv", ("a",), ("zh", "en"))
     (tmp_path / "a").write_bytes(content["a"])
-    extract(
-        Sources(languages, dict.fromkeys(corpora.SPLITS, (small,)), {}), {"a": tmp_path / "a"}, tmp_path / "raw", {}
-    )
+    extract(Sources(languages, dict.fromkeys(SPLITS, (small,)), {}), {"a": tmp_path / "a"}, tmp_path / "raw", {})
     assert (tmp_path / "raw" / "train.zh").read_text(encoding="utf-8") == "一\n二\n"
     assert "the other column" in capsys.readouterr().out
 
@@ -318,7 +316,7 @@ def test_a_finished_folder_is_reused_only_as_it_was(tmp_path):
         finished(raw, {"task": "t"})
 
 
-WHOLE = {split: [{"source": "a", "target": "b"}] for split in corpora.SPLITS}
+WHOLE = {split: [{"source": "a", "target": "b"}] for split in SPLITS}
 
 
 @pytest.mark.parametrize(

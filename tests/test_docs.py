@@ -11,7 +11,7 @@ import pytest
 from conftest import RELA, ROOT, run
 from documents import MARKS, PAGES, blocks
 
-from fairseq_rela.cli import main as cli
+from fairseq_rela import cli
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 SHELL = [block for block in BLOCKS if block.language == "sh"]

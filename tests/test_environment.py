@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from conftest import RELA, ROOT, run, run_fairseq, run_rela
 
-from fairseq_rela.cli import main as cli
+from fairseq_rela import cli
 from fairseq_rela.corpora.synthetic import write_corpus
 from fairseq_rela.data.folder import DataFolder
 from fairseq_rela.errors import InputError
 from fairseq_rela.files.commands import run_fairseq as run_fairseq_logged
-from fairseq_rela.files.lines import read_json, sha256, write_json
+from fairseq_rela.files.records import read_json, sha256, write_json
 
 ODD = 'a folder\'s "own", ä=中 [1] {x} $HOME %s &'
 

@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from fairseq_rela.cli import main as cli
+from fairseq_rela import cli
 from fairseq_rela.errors import InputError
 from fairseq_rela.experiment.pipeline import STAGES
-from fairseq_rela.files.folders import only_process, work_folder
+from fairseq_rela.files.locks import only_process
+from fairseq_rela.files.outputs import work_folder
 
 HOLD = (
     "import sys; sys.argv[0] = 'rela'\n"
     "from pathlib import Path\n"
-    "from fairseq_rela.files.folders import only_process\n"
+    "from fairseq_rela.files.locks import only_process\n"
     "with only_process(Path(sys.argv[1]), 'trained'):\n"
     "    print('held', flush=True); sys.stdin.read()\n"
 )

@@ -11,12 +11,11 @@ import torch
 from conftest import prepare_data, run_rela
 from test_checkpoints import write
 
-from fairseq_rela import checkpoints
-from fairseq_rela.cli import main as cli
+from fairseq_rela import checkpoints, cli
 from fairseq_rela.data import prepare as prepare_module
 from fairseq_rela.errors import InputError
-from fairseq_rela.files import lines
-from fairseq_rela.files.lines import sha256, write_json
+from fairseq_rela.files import outputs
+from fairseq_rela.files.records import sha256, write_json
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
@@ -81,7 +80,7 @@ def test_an_average_that_cannot_be_written_leaves_the_old_one(room, tmp_path, mo
     checkpoints.average(inputs[:1], output)
     before = output.read_bytes()
     assert len(before) > 1200
-    monkeypatch.setattr(lines, "open", Disk(room).open, raising=False)
+    monkeypatch.setattr(outputs, "open", Disk(room).open, raising=False)
     with pytest.raises(InputError, match="average.pt: cannot be written .*No space left on device"):
         checkpoints.average(inputs, output)
     assert output.read_bytes() == before and len(list(tmp_path.iterdir())) == 3
@@ -92,14 +91,14 @@ def test_data_that_cannot_be_completed_leave_nothing(share, corpus, data, tmp_pa
     """The disk fills up in the midst, after so much of all that is written; the copies of raw text count too."""
     total = sum(path.stat().st_size for path in data.rglob("*") if path.is_file())
     disk = Disk(int(share * total))
-    for module in (lines, prepare_module):
+    for module in (outputs, prepare_module):
         monkeypatch.setattr(module, "open", disk.open, raising=False)
     with pytest.raises((InputError, OSError), match="No space left on device"):
         prepare_data(corpus, tmp_path / "data", workers=1)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()
     prepare_data(corpus, tmp_path / "data", workers=1)
-    assert lines.sha256(tmp_path / "data" / "bpecodes") == lines.sha256(data / "bpecodes")
+    assert sha256(tmp_path / "data" / "bpecodes") == sha256(data / "bpecodes")
 
 
 def test_what_no_stage_expected_is_one_line_too(tmp_path, monkeypatch, capsys):

@@ -18,9 +18,9 @@ from conftest import run_rela
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from fairseq_rela import cli
 from fairseq_rela.alignment import as_pharaoh, word_ids
 from fairseq_rela.analysis import aer, rank
-from fairseq_rela.cli import main as cli
 from fairseq_rela.data.folder import DataFolder
 from fairseq_rela.errors import InputError
 from fairseq_rela.text import bpe

@@ -15,7 +15,7 @@ from conftest import RELA, ROOT, run_rela
 
 from fairseq_rela import checkpoints
 from fairseq_rela.experiment.naming import run_name
-from fairseq_rela.files.lines import sha256
+from fairseq_rela.files.records import sha256
 
 pytestmark = pytest.mark.slow
 

@@ -9,15 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_rela.errors import InputError
-from fairseq_rela.files.lines import (
-    count_lines,
-    read_json,
-    read_line_blocks,
-    read_lines,
-    read_parallel,
-    write_json,
-    write_whole,
-)
+from fairseq_rela.files.lines import count_lines, read_line_blocks, read_lines, read_parallel
+from fairseq_rela.files.outputs import write_whole
+from fairseq_rela.files.records import read_json, write_json
 
 BREAKS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\x00"
 

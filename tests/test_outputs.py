@@ -5,7 +5,7 @@ import random
 import pytest
 from conftest import SHARED
 
-from fairseq_rela.cli import main as cli
+from fairseq_rela import cli
 from fairseq_rela.data.folder import DataFolder
 from fairseq_rela.data.pairs import binarised_pairs
 from fairseq_rela.data.prepare import Corpus, prepare

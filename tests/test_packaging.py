@@ -42,7 +42,7 @@ def wanted():
 def test_the_wheel_has_every_file(built):
     (wheel,) = built.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {"fairseq_rela/py.typed", "fairseq_rela/report/report.jinja", "fairseq_rela/configs/synthetic.yaml"} < names
+    assert {"fairseq_rela/py.typed", "fairseq_rela/report/report.css", "fairseq_rela/configs/synthetic.yaml"} < names
     assert [name for name in wanted() if name not in names] == []
     assert [name for name in names if name.startswith(("tests/", "scripts/", "docs/"))] == []
 

@@ -10,15 +10,16 @@ import signal
 import pytest
 from conftest import run_rela
 
-from fairseq_rela.corpora.corpora import Expected
+from fairseq_rela.corpora.spec import Expected
 from fairseq_rela.data import prepare as prepare_module
 from fairseq_rela.data.binarise import Binarised, count_sentences
 from fairseq_rela.data.folder import DataFolder
 from fairseq_rela.data.prepare import Corpus, prepare
 from fairseq_rela.data.settings import Settings
 from fairseq_rela.errors import InputError
-from fairseq_rela.files.folders import only_process
-from fairseq_rela.files.lines import read_lines, sha256
+from fairseq_rela.files.lines import read_lines
+from fairseq_rela.files.locks import only_process
+from fairseq_rela.files.records import sha256
 
 SPLITS = ("train", "valid", "test")
 

@@ -8,7 +8,7 @@ from conftest import ROOT
 from study_records import ROWS, SITES, make_study, noise, t_interval
 
 from fairseq_rela.errors import InputError
-from fairseq_rela.files.lines import read_json
+from fairseq_rela.files.records import read_json
 from fairseq_rela.report import paper
 from fairseq_rela.study import docs, paper_tables, tables, text, values
 

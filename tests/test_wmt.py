@@ -15,12 +15,13 @@ import yaml
 from conftest import RELA, ROOT, SHARED, run_rela
 from fileserver import Fault, FileServer
 
-from fairseq_rela.corpora.corpora import extract
+from fairseq_rela.corpora.extract import extract
 from fairseq_rela.errors import InputError
 from fairseq_rela.experiment import config
 from fairseq_rela.experiment.pipeline import STAGES, Experiment, reproduce
-from fairseq_rela.files.folders import only_process
-from fairseq_rela.files.lines import read_lines, sha256
+from fairseq_rela.files.lines import read_lines
+from fairseq_rela.files.locks import only_process
+from fairseq_rela.files.records import sha256
 
 
 @pytest.fixture(scope="module")

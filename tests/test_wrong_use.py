@@ -13,9 +13,8 @@ import pytest
 import torch
 from conftest import ROOT, run_fairseq, train_arguments
 
-from fairseq_rela import checkpoints
-from fairseq_rela.cli import main as cli
-from fairseq_rela.files.lines import sha256
+from fairseq_rela import checkpoints, cli
+from fairseq_rela.files.records import sha256
 
 USER_DIR = str(ROOT / "fairseq_rela")
 

@@ -13,7 +13,8 @@ from ..alignment import as_pharaoh
 from ..data.folder import DataFolder
 from ..data.pairs import SUBSET, Pairs, binarised_pairs
 from ..errors import InputError
-from ..files.lines import read_lines, read_parallel, sha256
+from ..files.lines import read_lines, read_parallel
+from ..files.records import sha256
 from .aer import read_links
 from .analyze import ROWS, align_subset, analyze
 from .choice import agreement, association

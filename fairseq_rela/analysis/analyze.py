@@ -14,7 +14,9 @@ from ..attention import attention_name
 from ..data.folder import DataFolder
 from ..data.pairs import Words
 from ..errors import InputError
-from ..files.lines import PathLike, read_lines, read_parallel, sha256, write_json, write_whole
+from ..files.lines import PathLike, read_lines, read_parallel
+from ..files.outputs import write_whole
+from ..files.records import sha256, write_json
 from ..models.transformer_rela import attention_modules
 from ..variants import SITES, find_variant
 from .aer import Counts, Gold, read_links

@@ -10,7 +10,9 @@ import numpy
 
 from ..data.folder import DataFolder
 from ..errors import InputError
-from ..files.lines import PathLike, read_parallel, refuse_overwriting, write_json
+from ..files.lines import PathLike, read_parallel
+from ..files.outputs import refuse_overwriting
+from ..files.records import write_json
 from .ranking import mean_ranks, roc_auc
 from .ranking_study import AREAS, combine, describe_evidence, recommend
 

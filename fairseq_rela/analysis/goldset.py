@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..errors import InputError
-from ..files.lines import read_lines, write_whole
+from ..files.lines import read_lines
+from ..files.outputs import write_whole
 from .aer import guess_base
 
 LINKS = (".talp", ".align", ".pharaoh")  # endings of the names of files of links

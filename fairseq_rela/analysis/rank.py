@@ -22,18 +22,11 @@ from ..attention import attention_name
 from ..data.folder import DataFolder
 from ..data.settings import Settings, refuse_other_side
 from ..errors import InputError
-from ..files.folders import only_process
-from ..files.lines import (
-    LineBlock,
-    PathLike,
-    read_json,
-    read_lines,
-    read_parallel_blocks,
-    refuse_overwriting,
-    sha256,
-    write_json,
-)
+from ..files.lines import LineBlock, PathLike, read_lines, read_parallel_blocks
+from ..files.locks import only_process
+from ..files.outputs import refuse_overwriting
 from ..files.plain_text import refuse_not_text
+from ..files.records import read_json, sha256, write_json
 from ..files.workers import Map, blocks, worker_pool
 from ..models.transformer_rela import attention_modules
 from ..text.preprocess import repair_tokens

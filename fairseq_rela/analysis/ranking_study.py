@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ..errors import InputError
-from ..files.lines import read_json
+from ..files.records import read_json
 from .ranking import DEFAULT_BY
 
 # order of ranking.ORDERS to the key of its area under the ROC curve in a record

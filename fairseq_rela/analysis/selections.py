@@ -9,7 +9,9 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 import numpy
 
 from ..errors import InputError
-from ..files.lines import read_byte_lines, read_json, read_lines, write_json, write_whole
+from ..files.lines import read_byte_lines, read_lines
+from ..files.outputs import write_whole
+from ..files.records import read_json, write_json
 from .ranking import DEFAULT_BY, sample_pairs, scored_pairs, select_pairs, worst_pairs
 
 FORMAT = 1

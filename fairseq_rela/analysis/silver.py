@@ -11,10 +11,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import AbstractSet, Any, Dict, List, Optional, Sequence, Set, Tuple
 
-from ..corpora.corpora import SPLITS
+from ..corpora.spec import SPLITS
 from ..data.folder import DataFolder
 from ..errors import InputError
-from ..files.lines import PathLike, read_lines, read_parallel, write_json, write_whole
+from ..files.lines import PathLike, read_lines, read_parallel
+from ..files.outputs import write_whole
+from ..files.records import write_json
 from .aer import Gold, Link, read_links
 
 Pairs = Sequence[Tuple[str, str]]

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from ..files.lines import write_whole
+from ..files.outputs import write_whole
 from ..report import paper, plots
 from ..report.figures import speed_figure
 from ..report.speed import speeds_of

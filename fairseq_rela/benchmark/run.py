@@ -9,8 +9,8 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 import torch
 
 from ..errors import InputError
-from ..files.lines import write_json
 from ..files.machine import processor, versions
+from ..files.records import write_json
 from . import flops, models, real_text
 from . import trained as trained_models
 from .core import Cell, measure

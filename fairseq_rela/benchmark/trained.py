@@ -17,7 +17,7 @@ from ..attention import attention_name
 from ..data.folder import DataFolder
 from ..errors import InputError
 from ..experiment.evaluation import Decoding
-from ..files.lines import sha256
+from ..files.records import sha256
 from ..models.transformer_rela import attention_modules
 from ..tasks.translation_rela import TranslationRelaConfig, TranslationRelaTask
 from .models import BASELINE

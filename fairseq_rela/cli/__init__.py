@@ -1,5 +1,5 @@
 """The command ``rela``."""
 
-from .main import main
+from .main import build_parser, main
 
-__all__ = ["main"]
+__all__ = ["build_parser", "main"]

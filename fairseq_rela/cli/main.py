@@ -265,7 +265,6 @@ def _add_translate(verbs) -> None:
 
 
 def _translate(options: argparse.Namespace) -> None:
-    from ..data.folder import DataFolder
     from ..experiment import config
     from ..experiment.evaluation import translate
 
@@ -274,9 +273,7 @@ def _translate(options: argparse.Namespace) -> None:
         decoding = decoding._replace(gnmt_lenpen=None)
     names = [name for name in decoding._fields if getattr(options, name) is not None]
     decoding = decoding._replace(**{name: getattr(options, name) for name in names})
-    speed = translate(
-        DataFolder(options.data), options.checkpoint, options.output, decoding, options.subset, options.input
-    )
+    speed = translate(options.data, options.checkpoint, options.output, decoding, options.subset, options.input)
     print(f"{options.output}.txt: {speed}")
 
 
@@ -299,8 +296,10 @@ def _add_score(verbs) -> None:
 def _score(options: argparse.Namespace) -> None:
     from ..experiment.evaluation import score, suspect_order
     from ..experiment.pipeline import describe_score
-    from ..files.lines import read_lines, refuse_overwriting, write_json
+    from ..files.lines import read_lines
+    from ..files.outputs import refuse_overwriting
     from ..files.plain_text import in_order
+    from ..files.records import write_json
 
     tokenised = options.tokenised_reference
     if options.output:
@@ -341,7 +340,8 @@ def _attention(options: argparse.Namespace) -> None:
     load_plugin()
     from ..analysis.analyze import summarise
     from ..experiment.pipeline import describe_attention
-    from ..files.lines import refuse_overwriting, write_json
+    from ..files.outputs import refuse_overwriting
+    from ..files.records import write_json
 
     if options.output:
         refuse_overwriting([options.checkpoint], [options.output])
@@ -479,7 +479,8 @@ def _align(options: argparse.Namespace) -> None:
     load_plugin()
     from ..analysis.align import align, describe, warn
     from ..data.pairs import describe_words
-    from ..files.lines import refuse_overwriting, write_json, write_whole
+    from ..files.outputs import refuse_overwriting, write_whole
+    from ..files.records import write_json
 
     output = options.output
     if output is not None:
@@ -827,7 +828,7 @@ def _holding(output: Optional[Path]) -> ContextManager[None]:
     """Return a context manager that locks an output against other processes; for None it does nothing."""
     if output is None or not output.name:
         return nullcontext()
-    from ..files.folders import only_process
+    from ..files.locks import only_process
 
     return only_process(output, "written")
 

@@ -25,8 +25,9 @@ import urllib3
 from tqdm import tqdm
 
 from ..errors import InputError
-from ..files.folders import only_process
-from ..files.lines import read_json, remove_half_written, write_json
+from ..files.locks import only_process
+from ..files.outputs import remove_half_written
+from ..files.records import read_json, write_json
 from .archives import kind, looks_like_html, verify
 
 # an entry of a record: url (list of the parts; empty for a file that the user put there), bytes, sha256, md5 (if a

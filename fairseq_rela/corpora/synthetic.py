@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple, Set, Tuple
 
 from ..errors import InputError
-from ..files.lines import write_whole
+from ..files.outputs import write_whole
 
 SOURCE_LANG, TARGET_LANG = "xa", "xb"
 SPLIT_SIZES = {"train": 5000, "valid": 200, "test": 300}

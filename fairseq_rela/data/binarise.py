@@ -12,7 +12,8 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 from ..errors import InputError
 from ..files.commands import shown
-from ..files.lines import LineBlock, read_line_blocks, write_whole
+from ..files.lines import LineBlock, read_line_blocks
+from ..files.outputs import write_whole
 from ..files.workers import Map, worker_pool
 from ..register import load_plugin
 from ..text.bpe import count_words_of

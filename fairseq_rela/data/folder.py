@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from ..errors import InputError
-from ..files.lines import PathLike, read_json, read_lines, sha256
+from ..files.lines import PathLike, read_lines
+from ..files.records import read_json, sha256
 from ..identity import TASK_STATE, dictionary_checksum, identity, refuse_other_data
 from ..text import bpe, truecase
 from ..text.preprocess import Preprocessor

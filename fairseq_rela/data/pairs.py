@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
 from ..errors import InputError
-from ..files.lines import read_lines, read_parallel, sha256, write_whole
+from ..files.lines import read_lines, read_parallel
+from ..files.outputs import write_whole
 from ..files.plain_text import refuse_not_text
+from ..files.records import sha256
 from ..text.preprocess import repair_tokens
 from .binarise import binarise
 from .folder import DataFolder

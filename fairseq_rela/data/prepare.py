@@ -20,21 +20,13 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 from tqdm import tqdm
 
-from ..corpora.corpora import SPLITS, Expected
+from ..corpora.spec import SPLITS, Expected
 from ..errors import InputError
 from ..files.commands import refuse_misread
-from ..files.folders import work_folder
-from ..files.lines import (
-    LineBlock,
-    count_lines,
-    read_byte_lines,
-    read_lines,
-    read_parallel_blocks,
-    sha256,
-    write_json,
-    write_whole,
-)
+from ..files.lines import LineBlock, count_lines, read_byte_lines, read_lines, read_parallel_blocks
+from ..files.outputs import work_folder, write_whole
 from ..files.plain_text import refuse_not_text
+from ..files.records import sha256, write_json
 from ..files.workers import Map, begin, blocks, worker_pool
 from ..text import bpe, truecase
 from ..text.learn_bpe import Learned, learn

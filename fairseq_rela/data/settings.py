@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
-from ..corpora.corpora import SPLITS
+from ..corpora.spec import SPLITS
 from ..errors import InputError
 from ..text.preprocess import TOKENISERS
 

@@ -9,12 +9,12 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Seque
 
 import yaml
 
-from ..corpora.corpora import SPLITS, Expected, Sources, is_count, parse_expected, parse_sources
 from ..corpora.download import Download, parse_downloads
+from ..corpora.spec import SPLITS, Expected, Sources, is_count, parse_expected, parse_sources
 from ..data.prepare import Corpus
 from ..data.settings import Settings
 from ..errors import InputError
-from ..files.lines import sha256
+from ..files.records import sha256
 from .evaluation import Decoding
 
 _PACKAGE = Path(__file__).resolve().parents[1]

@@ -12,8 +12,9 @@ from ..data.folder import DataFolder
 from ..data.settings import MAX_POSITIONS, refuse_other_side, require_language
 from ..errors import InputError
 from ..files.commands import USER_DIR, run_fairseq
-from ..files.folders import only_process
-from ..files.lines import PathLike, read_lines, refuse_overwriting, write_whole
+from ..files.lines import PathLike, read_lines
+from ..files.locks import only_process
+from ..files.outputs import refuse_overwriting, write_whole
 from ..files.plain_text import refuse_not_text, refuse_numbers, refuse_pieces
 from ..text import bpe
 from ..text.preprocess import TOKENISERS, Detokeniser
@@ -107,7 +108,7 @@ def read_hypotheses(path: PathLike, sentences: int) -> List[str]:
 
 
 def translate(
-    data: DataFolder,
+    data: Path,
     checkpoint: Path,
     output: Path,
     decoding: Decoding,
@@ -142,13 +143,14 @@ def translate(
 
 
 def _translate_alone(
-    data: DataFolder, checkpoint: Path, output: Path, decoding: Decoding, subset: str, source: Optional[Path]
+    data: Path, checkpoint: Path, output: Path, decoding: Decoding, subset: str, source: Optional[Path]
 ) -> Speed:
     from .. import checkpoints  # imports torch
 
     state = checkpoints.load(checkpoint)  # refuses invalid or unsafe files before fairseq starts
-    data.refuse_model(checkpoint, state)
-    settings, languages = data.settings, data.languages
+    prepared = DataFolder(data)
+    prepared.refuse_model(checkpoint, state)
+    settings, languages = prepared.settings, prepared.languages
     log = output.with_name(output.name + ".log")
     if source is not None:
         refuse_other_side(source, *languages)
@@ -156,9 +158,9 @@ def _translate_alone(
         refuse_overwriting([source], [log, *(Path(f"{output}.{suffix}") for suffix in ("bpe", "tok", "txt"))])
     with tempfile.TemporaryDirectory(prefix="rela-translate-") as name:
         work = Path(name)
-        folder = data.path
+        folder = data
         if source is not None:
-            folder, subset = _binarise_text(source, data, work), "test"
+            folder, subset = _binarise_text(source, prepared, work), "test"
         prefix = folder / f"{subset}.{languages[0]}-{languages[1]}.{languages[0]}"
         sentences = count_sentences(prefix)
         arguments: List[object] = [folder, "--user-dir", USER_DIR, "--task", "translation_rela"]

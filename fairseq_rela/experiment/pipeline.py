@@ -13,15 +13,16 @@ from typing import Any, Callable, ContextManager, Dict, Iterator, List, NamedTup
 
 from .. import checkpoints
 from ..analysis.goldset import GoldSet, open_gold_set
-from ..corpora import corpora, synthetic
+from ..corpora import extract, synthetic
 from ..corpora.download import fetch_all, fetch_recorded, why_not_of
 from ..data.folder import DataFolder
 from ..data.pairs import describe_words
 from ..data.prepare import describe, prepare
 from ..errors import InputError
 from ..files.commands import USER_DIR, refuse_misread, run_fairseq
-from ..files.folders import only_process
-from ..files.lines import read_json, read_lines, read_record, sha256, write_json
+from ..files.lines import read_lines
+from ..files.locks import only_process
+from ..files.records import read_json, read_record, sha256, write_json
 from ..register import load_plugin
 from ..variants import find_variant
 from . import config
@@ -147,13 +148,13 @@ def _extract(experiment: Experiment) -> None:
     if record is None:
         downloads = experiment.root / "downloads"
         fetched = {name: fetch_recorded(spec.downloads[name], downloads, experiment.offline) for name in spec.downloads}
-        print(corpora.cost(spec.sources, experiment.root))
+        print(extract.cost(spec.sources, experiment.root))
         entries = {name: entry for name, (_, entry) in fetched.items()}
         archives = {name: path for name, (path, _) in fetched.items()}
-        record = corpora.extract(spec.sources, archives, raw, {**_identity(experiment), "archives": entries})
+        record = extract.extract(spec.sources, archives, raw, {**_identity(experiment), "archives": entries})
     else:
         print(f"{raw}: already extracted")
-    print(corpora.describe(record))
+    print(extract.describe(record))
 
 
 def _identity(experiment: Experiment) -> Dict[str, Any]:
@@ -170,7 +171,7 @@ def _extracted(experiment: Experiment) -> Optional[Dict[str, Any]]:
         InputError: the text was made from other corpora or archives, or a file is missing or has changed.
     """
     raw = experiment.folder / "raw"
-    record = corpora.finished(raw, _identity(experiment))
+    record = extract.finished(raw, _identity(experiment))
     for name, entry in (record or {}).get("archives", {}).items():
         reason = why_not_of(entry, experiment.spec.downloads[name].mirrors)
         if reason:
@@ -489,7 +490,7 @@ def _translate(experiment: Experiment) -> None:
             print(f"{output}.txt: already translated")
             return
     data.refuse_changed(data.binarised("test"))
-    speed = translate(data, checkpoint, output, decoding)
+    speed = translate(data.path, checkpoint, output, decoding)
     write_json(record_path, {**wanted, "outputs": _checksums(_translations(experiment)), "speed": speed._asdict()})
     print(f"{output}.txt: {speed}")
 

@@ -1,16 +1,11 @@
-"""Read text files whose lines end only at LF, and write outputs that are complete or absent."""
+"""Read text files whose lines end only at LF."""
 
-import glob
 import gzip
-import hashlib
-import json
-import os
-import re
 import zlib
 from contextlib import contextmanager
 from itertools import count, islice, zip_longest
 from pathlib import Path
-from typing import IO, Any, Dict, Iterable, Iterator, List, Optional, Tuple, Union
+from typing import IO, Any, Dict, Iterator, List, Optional, Tuple, Union
 
 from ..errors import InputError
 
@@ -151,113 +146,6 @@ def read_parallel(source: PathLike, target: PathLike) -> Iterator[Tuple[str, str
     """
     for left, right in read_parallel_blocks(source, target, 1000):
         yield from zip(left.decode(), right.decode())
-
-
-@contextmanager
-def write_whole(path: PathLike, mode: str = "w") -> Iterator[IO[Any]]:
-    """Yield a temporary file beside ``path`` for writing; rename it to ``path`` when the block ends without error.
-
-    Raises:
-        InputError: ``path`` is a folder, or the file cannot be written.
-    """
-    path = Path(path)
-    if not path.name or path.is_dir():
-        raise InputError(f"{path}: a folder; give the name of a file to write")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    remove_half_written(path)
-    text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(partial, mode, **text) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
-    finally:
-        if partial.exists():
-            partial.unlink()
-
-
-def remove_half_written(path: Path) -> None:
-    """Remove temporary files for ``path`` that :func:`write_whole` left in processes that were killed."""
-    pattern = re.compile(rf"\.{re.escape(path.name)}\.(\d+)\.partial")
-    for file in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
-        found = pattern.fullmatch(file.name)
-        if found and not _is_alive(int(found[1])):
-            file.unlink()
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # the process of another user
-        return True
-    return True
-
-
-def refuse_overwriting(inputs: Iterable[PathLike], outputs: Iterable[PathLike]) -> None:
-    """Raise if an output would overwrite an input.
-
-    Raises:
-        InputError: a path is both an input and an output.
-    """
-    given = {Path(path).resolve() for path in inputs}
-    for path in outputs:
-        if Path(path).resolve() in given:
-            raise InputError(f"--output: {path} would be written over, which is to be read; choose another name")
-
-
-def write_json(path: PathLike, value: Any) -> None:
-    # file names may be invalid UTF-8: such bytes become JSON escapes, which read_json turns back
-    with write_whole(path, "wb") as file:
-        text = json.dumps(value, indent=2, ensure_ascii=False, sort_keys=False)
-        file.write(f"{text}\n".encode("utf-8", "backslashreplace"))
-
-
-def read_json(path: PathLike) -> Any:
-    """Return the content of a JSON file.
-
-    Raises:
-        InputError: the file is missing or not JSON.
-    """
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except ValueError as error:
-        raise InputError(f"{path}: not valid JSON ({error}); remove it and run the step again") from error
-
-
-def read_record(path: PathLike) -> Dict[str, Any]:
-    """Return the content of a record of this package, a file with one JSON object.
-
-    Raises:
-        InputError: the file is missing or not a JSON object.
-    """
-    record = read_json(path)
-    if not isinstance(record, dict):
-        raise InputError(f"{path}: not a record of this package, which is a JSON object; move it away or make it again")
-    return record
-
-
-def sha256(path: PathLike) -> str:
-    """Return the SHA-256 checksum of a file in hexadecimal.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
-    digest = hashlib.sha256()
-    try:
-        with open(path, "rb") as file:
-            for block in iter(lambda: file.read(1 << 20), b""):
-                digest.update(block)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
-    return digest.hexdigest()
 
 
 def _is_archive(path: PathLike) -> bool:

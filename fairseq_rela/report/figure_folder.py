@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 from ..errors import InputError
-from ..files.folders import only_process, work_folder
-from ..files.lines import read_json, write_json, write_whole
+from ..files.locks import only_process
+from ..files.outputs import work_folder, write_whole
+from ..files.records import read_json, write_json
 from . import plots
 from .figure import Figure
 from .groups import Group

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 import numpy
 
 from ..errors import InputError
-from ..files.lines import write_whole
+from ..files.outputs import write_whole
 from ..variants import SITES
 from . import plots
 from .records import read_example

@@ -10,7 +10,7 @@ import numpy
 from ..analysis.levels import LEVELS, levels_of
 from ..errors import InputError
 from ..experiment.naming import SITES_KEYS, split_override
-from ..files.lines import read_record
+from ..files.records import read_record
 from ..variants import SITES
 from .characters import writable
 from .run import Example, Layer, Run, label_of

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
 from ..errors import InputError
-from ..files.lines import read_json
+from ..files.records import read_json
 from . import paper
 
 BASELINE = "softmax"

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
 from ..experiment.config import load_task
-from ..files.lines import read_lines, sha256, write_json
+from ..files.lines import read_lines
+from ..files.records import sha256, write_json
 from ..variants import SITES
 from .runs import FORMAT, Places, finished
 from .spec import Row, Study

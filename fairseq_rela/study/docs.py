@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, Dict, List
 
-from ..files.lines import write_whole
+from ..files.outputs import write_whole
 from . import tables
 
 DOCUMENTS = (("README.md", "short"), ("docs/results.md", ""))

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from ..errors import InputError
 from ..experiment.pipeline import reproduce
-from ..files.folders import only_process
+from ..files.locks import only_process
 from ..files.workers import die_with_parent
 from .runs import Places, finished
 from .spec import Job, Study

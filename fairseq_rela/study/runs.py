@@ -11,8 +11,9 @@ from ..data.folder import DataFolder
 from ..errors import InputError
 from ..experiment import config
 from ..experiment.pipeline import Experiment, reproduce
-from ..files.lines import read_json, read_record, sha256, write_json, write_whole
 from ..files.machine import processor, versions
+from ..files.outputs import write_whole
+from ..files.records import read_json, read_record, sha256, write_json
 from .spec import Job, Study
 
 FORMAT = 1

@@ -10,7 +10,8 @@ from typing import Any, DefaultDict, Dict, Iterable, Iterator, List, Optional, T
 from subword_nmt import apply_bpe
 
 from ..errors import InputError
-from ..files.lines import PathLike, read_line_blocks, read_lines, write_whole
+from ..files.lines import PathLike, read_line_blocks, read_lines
+from ..files.outputs import write_whole
 from .learn_bpe import END, INSIDE
 
 _SEPARATOR = re.compile(r"(@@ )|(@@ ?$)")

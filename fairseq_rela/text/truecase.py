@@ -14,7 +14,8 @@ from typing import Any, DefaultDict, Dict, Iterable, List, Mapping, Set, Tuple
 from sacremoses import MosesDetruecaser
 
 from ..errors import InputError
-from ..files.lines import PathLike, read_lines, write_whole
+from ..files.lines import PathLike, read_lines
+from ..files.outputs import write_whole
 
 _detruecaser = MosesDetruecaser()
 _SENTENCE_END = _detruecaser.SENT_END

@@ -1,39 +1,13 @@
-"""Make output folders that are complete or absent, each by one process at a time."""
+"""Lock a file or folder, so that one process at a time makes it."""
 
 import fcntl
 import os
 import platform
-import shutil
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Iterator
 
 from ..errors import InputError
-
-
-@contextmanager
-def work_folder(output: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside ``output``, and rename it to ``output`` if the context ends without an error.
-
-    The temporary folder of an interrupted run is removed first.
-
-    Raises:
-        InputError: if the folder cannot be made, or another process is making it.
-    """
-    if not output.name:
-        raise InputError(f"--output {output}: give the name of a folder to make")
-    work = output.with_name(f".{output.name}.partial")
-    with only_process(output):
-        try:
-            shutil.rmtree(work, ignore_errors=True)
-            work.mkdir(parents=True)
-        except OSError as error:
-            raise InputError(f"{work}: cannot be made ({error.strerror or error})") from error
-        try:
-            yield work
-            work.rename(output)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
 
 
 @contextmanager

@@ -1,0 +1,59 @@
+"""Read and write records, which are files of JSON, and compute checksums of files."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Dict
+
+from ..errors import InputError
+from .lines import PathLike
+from .outputs import write_whole
+
+
+def write_json(path: PathLike, value: Any) -> None:
+    # file names may be invalid UTF-8: such bytes become JSON escapes, which read_json turns back
+    with write_whole(path, "wb") as file:
+        text = json.dumps(value, indent=2, ensure_ascii=False, sort_keys=False)
+        file.write(f"{text}\n".encode("utf-8", "backslashreplace"))
+
+
+def read_json(path: PathLike) -> Any:
+    """Return the content of a JSON file.
+
+    Raises:
+        InputError: the file is missing or not JSON.
+    """
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except ValueError as error:
+        raise InputError(f"{path}: not valid JSON ({error}); remove it and run the step again") from error
+
+
+def read_record(path: PathLike) -> Dict[str, Any]:
+    """Return the content of a record of this package, a file with one JSON object.
+
+    Raises:
+        InputError: the file is missing or not a JSON object.
+    """
+    record = read_json(path)
+    if not isinstance(record, dict):
+        raise InputError(f"{path}: not a record of this package, which is a JSON object; move it away or make it again")
+    return record
+
+
+def sha256(path: PathLike) -> str:
+    """Return the SHA-256 checksum of a file in hexadecimal.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            for block in iter(lambda: file.read(1 << 20), b""):
+                digest.update(block)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    return digest.hexdigest()
