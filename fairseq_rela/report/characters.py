@@ -15,3 +15,8 @@ def visible(text: str) -> str:
 def writable(text: Any) -> str:
     """Return text with lone surrogates replaced, which JSON can contain but UTF-8 cannot."""
     return str(text).encode("utf-8", "replace").decode()
+
+
+def file_name(text: str) -> str:
+    """Return text with everything but ASCII letters, digits, ``-`` and ``_`` replaced by ``_``."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in text)

@@ -5,6 +5,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..analysis.levels import LEVELS
 from ..errors import InputError
+from .characters import file_name
 from .paper import TASK_NAMES
 from .run import Run
 
@@ -28,8 +29,7 @@ class Group(NamedTuple):
     @property
     def key(self) -> str:
         """The prefix of file names: the task, or the languages, and the subset."""
-        text = "-".join(part for part in (self.task or "-".join(self.languages), self.subset) if part) or "runs"
-        return "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in text)
+        return file_name("-".join(filter(None, (self.task or "-".join(self.languages), self.subset))) or "runs")
 
     def is_test_set_of(self, task: str) -> bool:
         """Whether the runs were measured on the test set of a task."""

@@ -1,17 +1,18 @@
 """Figures 7 to 10 of the paper: null rates of all heads, and heat maps of heads that stand out."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
-
-import numpy
+from typing import Any, Dict, List, Sequence, Tuple
 
 from ..variants import SITES
 from . import plots
+from .characters import file_name
 from .figure import SITE_NAMES, Figure, level_text
 from .groups import Group
+from .head import AXES, Head
 from .run import Example, Run
 
 _HEATMAP_PIECES = 26  # sentences with more pieces are only in the interactive view
 _MAPS = 4  # most cross-attention maps in a figure
+_Chosen = Tuple[Head, str]  # and the reason for its choice
 
 
 def head_figures(group: Group) -> List[Figure]:
@@ -41,8 +42,7 @@ def _head_figure(group: Group, run: Run) -> Figure:
 
 
 def _run_name(group: Group, run: Run) -> str:
-    label = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in run.label)
-    return f"{group.key}-{group.runs.index(run) + 1}-{label[:60]}"
+    return f"{group.key}-{group.runs.index(run) + 1}-{file_name(run.label)[:60]}"
 
 
 def heat_maps(group: Group) -> List[Figure]:
@@ -74,15 +74,6 @@ def _choose_sentences(group: Group, number: int = 2) -> List[int]:
     return sorted(counts, key=lambda sentence: (-counts[sentence], sentence))[:number]
 
 
-class _Chosen(NamedTuple):
-    """A head to draw, or the mean over the heads of a layer if ``head`` is None, and the reason for its choice."""
-
-    site: str
-    layer: int
-    head: Optional[int]
-    why: str
-
-
 def _choose_cross(run: Run, example: Example) -> List[_Chosen]:
     """Choose the layer attention, the head with the lowest AER, and heads with the highest and lowest null rates."""
     layers = example.weights["cross"]
@@ -96,10 +87,10 @@ def _choose_cross(run: Run, example: Example) -> List[_Chosen]:
         head = entries[layer]["best_head"]
         if head < len(layers[layer]):
             error = entries[layer]["heads"][head]["aer"]
-            chosen.append(_Chosen("cross", layer, head, f"lowest AER, {error:.0%} {kind}"))
-    chosen.insert(0, _Chosen("cross", layer, None, ""))
-    taken = [(one.layer, one.head) for one in chosen]
-    extremes = [one for one in _choose_extremes(run, example, "cross", 4) if (one.layer, one.head) not in taken]
+            chosen.append((Head("cross", layer, head), f"lowest AER, {error:.0%} {kind}"))
+    chosen.insert(0, (Head("cross", layer, None), ""))
+    taken = [head for head, _ in chosen]
+    extremes = [one for one in _choose_extremes(run, example, "cross", 4) if one[0] not in taken]
     return [*chosen, *extremes[: _MAPS - len(chosen)]]
 
 
@@ -114,32 +105,23 @@ def _choose_extremes(run: Run, example: Example, site: str, number: int = 2) -> 
         for head, rate in enumerate(layer.null_rate_by_head)
     }
     places = [(layer, head) for layer, heads in enumerate(example.weights.get(site, [])) for head in range(len(heads))]
-    if any(rates.get(place, 0) > 0 for place in places):
-        ordered = sorted(places, key=lambda place: (-rates.get(place, 0), place))
-        reasons = [f"null rate {rates.get(place, 0):.0%}" for place in ordered]
-    else:
-        sharp = {place: float(example.weights[site][place[0]][place[1]].max(axis=1).mean()) for place in places}
-        ordered = sorted(places, key=lambda place: (-sharp[place], place))
-        reasons = [f"mean maximum {sharp[place]:.2f}" for place in ordered]
-    order = [index for pair in zip(range(len(ordered)), reversed(range(len(ordered)))) for index in pair]
-    picked = list(dict.fromkeys(order))[:number]
-    return [_Chosen(site, *ordered[index], reasons[index]) for index in picked]
+    scores, reason = {place: rates.get(place, 0.0) for place in places}, "null rate {:.0%}"
+    if not any(scores.values()):
+        scores = {(layer, head): example.weights[site][layer][head].max(axis=1).mean() for layer, head in places}
+        reason = "mean maximum {:.2f}"
+    ordered = sorted(places, key=lambda place: (-scores[place], place))
+    from_both_ends = dict.fromkeys(place for pair in zip(ordered, reversed(ordered)) for place in pair)
+    return [(Head(site, *place), reason.format(scores[place])) for place in list(from_both_ends)[:number]]
 
 
 def _heat_map(group: Group, run: Run, example: Example, what: str, chosen: Sequence[_Chosen]) -> Figure:
     maps, rows = [], []
-    for one in chosen:
-        layer = example.weights[one.site][one.layer]
-        weights = layer.mean(axis=0) if one.head is None else layer[one.head]
-        queries, keys = example.sides(one.site)
-        head = "mean over heads" if one.head is None else f"head {one.head + 1}"
-        site = "" if one.site == "cross" else f"{one.site}, "
-        title = f"{site}layer {one.layer + 1}, {head}" + (f" ({one.why})" if one.why else "")
-        maps.append(plots.HeatMap(title, weights, queries, keys, one.site == "decoder"))
-        rows += _cells(run, one, weights, queries, keys)
-    axes = (
-        ("source (key)", "target (query)") if what == "cross-attention" else ("attended piece (key)", "piece (query)")
-    )
+    for head, why in chosen:
+        site = "" if head.site == "cross" else f"{head.site}, "
+        name = "mean over heads" if head.head is None else f"head {head.head + 1}"
+        title = f"{site}layer {head.layer + 1}, {name}" + (f" ({why})" if why else "")
+        maps.append(head.heat_map(example, title))
+        rows += _cells(run, head, example)
     return Figure(
         f"{_run_name(group, run)}-figures-7-10-{what}-sentence-{example.number}",
         "Figures 7\u201310",
@@ -147,18 +129,18 @@ def _heat_map(group: Group, run: Run, example: Example, what: str, chosen: Seque
         "A row of the target is the step that predicts the piece it is named by. White is exactly 0, hatched rows "
         "are null queries; each map has its own scale, and weights of ReLA are not limited to 0..1.",
         rows,
-        lambda: plots.draw_heat_maps(maps, *axes),
+        lambda: plots.draw_heat_maps(maps, *AXES[chosen[0][0].site]),
     )
 
 
-def _cells(
-    run: Run, one: _Chosen, weights: numpy.ndarray, queries: Sequence[str], keys: Sequence[str]
-) -> List[Dict[str, Any]]:
-    head = "mean" if one.head is None else one.head + 1
-    place = {"run": run.label, "site": one.site, "layer": one.layer + 1, "head": head}
+def _cells(run: Run, head: Head, example: Example) -> List[Dict[str, Any]]:
+    """Return a table row for each weight; keys after the query are left out in the decoder."""
+    name = "mean" if head.head is None else head.head + 1
+    place = {"run": run.label, "site": head.site, "layer": head.layer + 1, "head": name}
+    weights, (queries, keys) = head.weights(example), example.sides(head.site)
     return [
         {**place, "query": t + 1, "query_piece": query, "key": s + 1, "key_piece": key, "weight": float(weights[t, s])}
         for t, query in enumerate(queries)
         for s, key in enumerate(keys)
-        if one.site != "decoder" or s <= t
+        if head.site != "decoder" or s <= t
     ]

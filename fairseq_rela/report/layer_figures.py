@@ -1,5 +1,6 @@
 """Figures 3 to 6 of the paper: sparsity, alignment, head diversity and null rates of every layer."""
 
+from operator import attrgetter
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from ..variants import SITES
@@ -8,6 +9,8 @@ from .figure import SITE_NAMES, Figure, level_text
 from .groups import Group
 from .run import Layer, Run
 
+_Value = Callable[[Layer], Optional[float]]
+
 
 def layer_figures(group: Group, styles: Dict[str, plots.Style]) -> List[Figure]:
     """Return those of Figures 3 to 6 for which the runs have numbers."""
@@ -15,41 +18,37 @@ def layer_figures(group: Group, styles: Dict[str, plots.Style]) -> List[Figure]:
     return [figure for figure in made if figure is not None]
 
 
-def _with_level(rows: List[Dict[str, Any]], runs: Sequence[Run]) -> List[Dict[str, Any]]:
-    levels = {run.label: run.level for run in runs}
-    return [{**row, "level": levels[row["run"]]} for row in rows]
-
-
-def _layered(runs: Sequence[Run], value: Callable[[Layer], Optional[float]]) -> Dict[str, List[plots.Line]]:
-    """Return site to one line for each run, with the value of each layer."""
-    return {
-        site: [
-            plots.Line(run.label, [value(layer) for layer in run.layers[site]]) for run in runs if site in run.layers
-        ]
-        for site in SITES
-    }
-
-
-def _long(lines: Dict[str, List[plots.Line]], key: str, **more: Any) -> List[Dict[str, Any]]:
+def _rows(runs: Sequence[Run], more: Optional[Dict[str, Any]] = None, **values: _Value) -> List[Dict[str, Any]]:
+    """Return a table row with these values for each layer, by site; ``more`` has further columns."""
     return [
-        {"run": line.label, "site": site, **more, "layer": layer, key: value}
-        for site, entries in lines.items()
-        for line in entries
-        for layer, value in enumerate(line.values, 1)
+        {
+            **{"run": run.label, "site": site, **(more or {}), "layer": number},
+            **{key: value(layer) for key, value in values.items()},
+            "level": run.level,
+        }
+        for site in SITES
+        for run in runs
+        for number, layer in enumerate(run.layers.get(site, []), 1)
     ]
 
 
-def _percent(line: plots.Line) -> plots.Line:
-    return line._replace(values=[None if value is None else 100 * value for value in line.values])
+def _lines(runs: Sequence[Run], site: str, value: _Value, scale: float = 1.0, dashed: bool = False) -> List[plots.Line]:
+    """Return a line over the layers of a site for each run that has the value."""
+    lines = []
+    for run in runs:
+        values = [value(layer) for layer in run.layers.get(site, [])]
+        if any(one is not None for one in values):
+            lines.append(plots.Line(run.label, [None if one is None else scale * one for one in values], dashed))
+    return lines
 
 
 def _sparsity(group: Group, styles: Dict[str, plots.Style]) -> Optional[Figure]:
     runs = [run for run in group.runs if run.layers]
     if not runs:
         return None
-    lines = _layered(runs, lambda layer: layer.sparsity)
     panels = [
-        plots.Panel(SITE_NAMES[site], "weights exactly 0 (%)", list(map(_percent, lines[site])), 100) for site in SITES
+        plots.Panel(SITE_NAMES[site], "weights exactly 0 (%)", _lines(runs, site, attrgetter("sparsity"), 100), 100)
+        for site in SITES
     ]
     return Figure(
         f"{group.key}-figure-3-sparsity",
@@ -57,7 +56,7 @@ def _sparsity(group: Group, styles: Dict[str, plots.Style]) -> Optional[Figure]:
         "Sparsity by layer",
         "Share of attention weights that are exactly 0, averaged over the heads of a layer. Padding and future "
         f"positions are not counted. {level_text(runs)}",
-        _with_level(_long(lines, "sparsity"), runs),
+        _rows(runs, sparsity=attrgetter("sparsity")),
         lambda: plots.draw_layer_lines([panels], styles),
     )
 
@@ -77,7 +76,7 @@ def _alignment(group: Group, styles: Dict[str, plots.Style]) -> Optional[Figure]
             best = [layer["heads"][layer["best_head"]]["aer"] for layer in layers]
             mean = [layer["layer_attention"]["aer"] for layer in layers]
             for name, values, dashed in (("best head", best, False), ("layer attention", mean, True)):
-                lines.append(_percent(plots.Line(run.label, values, dashed)))
+                lines.append(plots.Line(run.label, [100 * value for value in values], dashed))
                 rows += [
                     {"run": run.label, "rows": kind, "weights": name, "layer": layer, "aer": value}
                     for layer, value in enumerate(values, 1)
@@ -98,8 +97,12 @@ def _diversity(group: Group, styles: Dict[str, plots.Style]) -> Optional[Figure]
     runs = [run for run in group.runs if any(layer.diversity for layers in run.layers.values() for layer in layers)]
     if not runs:
         return None
-    lines = _layered(runs, lambda layer: layer.diversity.get("1.0"))
-    panels = [plots.Panel(SITE_NAMES[site], "head diversity (nats)", lines[site]) for site in SITES]
+    panels = [
+        plots.Panel(
+            SITE_NAMES[site], "head diversity (nats)", _lines(runs, site, lambda layer: layer.diversity.get("1.0"))
+        )
+        for site in SITES
+    ]
     return Figure(
         f"{group.key}-figure-5-diversity",
         "Figure 5",
@@ -122,25 +125,29 @@ def _null_rates(group: Group, styles: Dict[str, plots.Style]) -> Optional[Figure
     runs = [run for run in group.runs if run.layers]
     if not runs:
         return None
-    parts = (("true", 0), ("shuffled", 1))
-    rates = {kind: _layered(runs, lambda layer, kind=kind: _null_rate(layer, kind, 0)) for kind, _ in parts}
-    variances = {kind: _layered(runs, lambda layer, kind=kind: _null_rate(layer, kind, 1)) for kind, _ in parts}
 
-    def both(values: Dict[str, Dict[str, List[plots.Line]]], site: str, percent: bool) -> List[plots.Line]:
-        lines = [line._replace(dashed=bool(dashed)) for kind, dashed in parts for line in values[kind][site]]
-        lines = [line for line in lines if any(value is not None for value in line.values)]
-        return list(map(_percent, lines)) if percent else lines
+    def lines(site: str, place: int, scale: float) -> List[plots.Line]:
+        return [
+            line
+            for targets in ("true", "shuffled")
+            for line in _lines(
+                runs, site, lambda layer, targets=targets: layer.nulls(targets)[place], scale, targets == "shuffled"
+            )
+        ]
 
-    drawn = [[plots.Panel(SITE_NAMES[s], "null queries (%)", both(rates, s, True)) for s in SITES]]
+    drawn = [[plots.Panel(SITE_NAMES[site], "null queries (%)", lines(site, 0, 100)) for site in SITES]]
     if any(layer.null_rate_variance is not None for run in runs for ls in run.layers.values() for layer in ls):
-        drawn.append([plots.Panel("", "variance over heads", both(variances, s, False)) for s in SITES])
+        drawn.append([plots.Panel("", "variance over heads", lines(site, 1, 1)) for site in SITES])
     rows = [
-        {**rate, "null_rate_variance": variance["null_rate_variance"]}
-        for kind, _ in parts
-        for rate, variance in zip(
-            _long(rates[kind], "null_rate", targets=kind), _long(variances[kind], "null_rate_variance", targets=kind)
+        row
+        for targets in ("true", "shuffled")
+        for row in _rows(
+            runs,
+            {"targets": targets},
+            null_rate=lambda layer, targets=targets: layer.nulls(targets)[0],
+            null_rate_variance=lambda layer, targets=targets: layer.nulls(targets)[1],
         )
-        if rate["null_rate"] is not None
+        if row["null_rate"] is not None
     ]
     return Figure(
         f"{group.key}-figure-6-null-rate",
@@ -150,12 +157,6 @@ def _null_rates(group: Group, styles: Dict[str, plots.Style]) -> Optional[Figure
         "layer (at most 0.29 for eight heads). Solid: true targets. Dashed: each source with the target of another, "
         "which should raise the null rate of cross-attention; the encoder sees no target, so there the lines coincide. "
         f"{level_text(runs)}",
-        _with_level(rows, runs),
+        rows,
         lambda: plots.draw_layer_lines(drawn, styles, "true targets", "shuffled targets"),
     )
-
-
-def _null_rate(layer: Layer, kind: str, place: int) -> Optional[float]:
-    if kind == "true":
-        return (layer.null_rate, layer.null_rate_variance)[place]
-    return None if layer.shuffled is None else layer.shuffled[place]

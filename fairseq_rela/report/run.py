@@ -34,6 +34,10 @@ class Layer(NamedTuple):
     diversity: Dict[str, float] = {}
     layer_null_rate: Optional[float] = None
 
+    def nulls(self, targets: str) -> Tuple[Optional[float], Optional[float]]:
+        """Return null rate and variance with ``true`` or ``shuffled`` targets, None where they are not measured."""
+        return (self.null_rate, self.null_rate_variance) if targets == "true" else self.shuffled or (None, None)
+
 
 class Example(NamedTuple):
     """An example sentence with all its weights.
