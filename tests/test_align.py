@@ -21,7 +21,7 @@ from fairseq_rela.experiment.experiment import Experiment
 from fairseq_rela.experiment.reproduce import reproduce
 from fairseq_rela.files.lines import read_lines
 from fairseq_rela.report import heatmaps
-from fairseq_rela.report.runs import load_runs
+from fairseq_rela.report.records import load_runs
 
 SENTENCES = 40
 

@@ -1,174 +1,30 @@
-"""Read and check the run folders of a report, and group the runs that were measured on the same test set."""
+"""Read and check the records in the run folders of a report."""
 
 import math
 from contextlib import contextmanager
-from itertools import combinations
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy
 
+from ..analysis.levels import LEVELS, levels_of
 from ..errors import InputError
-from ..experiment.naming import SEED_KEY, SITES_KEYS, changes_the_model, split_override
+from ..experiment.naming import SITES_KEYS, split_override
 from ..files.records import read_record
 from ..variants import SITES
-from .paper import TASK_NAMES, Ablation, find_row
+from .characters import writable
+from .run import Example, Layer, Run, label_of
 
 FORMAT = 1
-LEVELS = ("pieces", "words")
-FILES = ("score", "train", "translate", "attention", "analysis", "examples", "rank", "benchmark")
+FILES = ("score", "train", "translate", "attention", "analysis", "examples", "rank")
 _WITH_FORMAT = ("analysis", "examples", "rank")
 _MADE_BY = {
+    "score": "rela score",
     "analysis": "rela analyze",
     "examples": "rela analyze",
     "rank": "rela rank --damage",
     "attention": "rela attention",
 }
-
-
-class Layer(NamedTuple):
-    """The measurements of one attention module; rates are shares from 0 to 1.
-
-    Attributes:
-        variant: name of the attention, such as ``rela_g``.
-        sparsity: share of weights that are exactly 0.
-        null_rate: share of null queries, averaged over heads.
-        null_rate_by_head: share of null queries of each head.
-        null_rate_variance: sample variance of the null rates of the heads; None for one head or if not measured.
-        shuffled: null rate and its variance with shuffled targets; None if not measured.
-        diversity: temperature to head diversity in nats.
-        layer_null_rate: null rate of the mean over heads; None if not measured.
-    """
-
-    variant: str
-    sparsity: float
-    null_rate: float
-    null_rate_by_head: Sequence[float]
-    null_rate_variance: Optional[float] = None
-    shuffled: Optional[Tuple[float, Optional[float]]] = None
-    diversity: Dict[str, float] = {}
-    layer_null_rate: Optional[float] = None
-
-
-class Example(NamedTuple):
-    """An example sentence with all its weights.
-
-    Attributes:
-        number: number of the sentence in the subset, from 0.
-        source, target: pieces, with the ends of sentences.
-        weights: site to one array (H, T, S) for each layer.
-    """
-
-    number: int
-    source: List[str]
-    target: List[str]
-    weights: Dict[str, List[numpy.ndarray]]
-
-    def sides(self, site: str) -> Tuple[List[str], List[str]]:
-        """Return the pieces of the queries and the pieces of the keys at a site."""
-        return (
-            self.source if site == "encoder" else self.target,
-            self.target if site == "decoder" else self.source,
-        )
-
-
-class Run(NamedTuple):
-    """A trained model with its results, as one run folder holds them.
-
-    Attributes:
-        folder: the run folder.
-        label: name of the run, unique in its group.
-        attention: name of the attention, such as ``rela_g``; None if unknown.
-        attention_sites: sites with this attention.
-        task: name of the task in ``configs/``; None if unknown.
-        languages: source and target language; empty if unknown.
-        subset: subset on which the run was measured; None if unknown.
-        layers: site to its layers, first layer first.
-        examples: example sentences with their weights.
-        files: name of a JSON file, without ``.json``, to its content.
-        level: level of ``layers``, ``pieces`` or ``words``; None without layers.
-        by_level: ``layers`` at each level that was measured.
-    """
-
-    folder: Path
-    label: str
-    attention: Optional[str]
-    attention_sites: Tuple[str, ...]
-    task: Optional[str]
-    languages: Tuple[str, ...]
-    subset: Optional[str]
-    layers: Dict[str, List[Layer]]
-    examples: List[Example]
-    files: Dict[str, Any]
-    level: Optional[str] = None
-    by_level: Dict[str, Dict[str, List[Layer]]] = {}
-
-    @property
-    def parameters(self) -> Optional[int]:
-        return self.files.get("analysis", self.files.get("attention", {})).get("parameters")
-
-    @property
-    def overrides(self) -> List[str]:
-        """The overrides of the training: settings that differ from ``configs/``, which has the published settings."""
-        return list(self.files.get("train", {}).get("overrides", []))
-
-    @property
-    def changed(self) -> List[str]:
-        """The overrides that change the model, without the seed and the attention sites (see the rows of Table 1)."""
-        kept = (SEED_KEY, *SITES_KEYS)
-        return [text for text in self.overrides if split_override(text)[0] not in kept and changes_the_model(text)]
-
-    @property
-    def seed(self) -> Optional[str]:
-        """The seed of the training; None for the seed of ``configs/``."""
-        settings = map(split_override, reversed(self.overrides))
-        return next((value for key, value in settings if key == SEED_KEY), None)
-
-    @property
-    def row(self) -> Optional[Ablation]:
-        """The row of Table 1 with this attention at these sites, or None."""
-        return find_row(self.attention, self.attention_sites) if self.attention else None
-
-    @property
-    def alignment(self) -> Optional[Dict[str, Any]]:
-        return self.files.get("analysis", {}).get("alignment")
-
-    @property
-    def null_possible(self) -> bool:
-        """Whether the run has null queries."""
-        return any(layer.null_rate > 0 for layers in self.layers.values() for layer in layers)
-
-
-class Group(NamedTuple):
-    """Runs that were measured on the same test set, so that their numbers can be compared."""
-
-    task: Optional[str]
-    subset: Optional[str]
-    sentences: Optional[int]
-    languages: Tuple[str, ...]
-    runs: List[Run]
-
-    @property
-    def title(self) -> str:
-        name = TASK_NAMES.get(self.task or "", self.task)
-        pair = "-".join(self.languages) or "unknown languages"
-        parts = [name or f"{pair} (task not recorded)", f"subset {self.subset}" if self.subset else ""]
-        return ", ".join(part for part in (*parts, f"{self.sentences:,} sentences" if self.sentences else "") if part)
-
-    @property
-    def key(self) -> str:
-        """The prefix of file names: the task, or the languages, and the subset."""
-        text = "-".join(part for part in (self.task or "-".join(self.languages), self.subset) if part) or "runs"
-        return "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in text)
-
-
-def levels_of(analysis: Dict[str, Any]) -> Dict[str, Dict[str, Any]]:
-    """Return a dictionary from level to the part of analysis.json that has the ``sites`` and ``shuffled`` of the level.
-
-    The levels are ``pieces`` and ``words``. An analysis without ``level`` is at the level of pieces.
-    """
-    levels = {analysis.get("level", "pieces"): analysis}
-    return {**levels, "words": analysis["words"]} if "words" in analysis else levels
 
 
 def load_runs(folders: Sequence[Path]) -> List[Run]:
@@ -186,21 +42,6 @@ def load_runs(folders: Sequence[Path]) -> List[Run]:
             raise InputError(f"{folder} is given twice")
         seen[folder.resolve()] = folder
     return [_load_run(folder) for folder in folders]
-
-
-def _with_unique_labels(runs: List[Run]) -> List[Run]:
-    """Return the runs with unique labels: runs with equal labels get the end of their folder's path in brackets."""
-    labels = [run.label for run in runs]
-    for depth in (1, 2, 3, 64):
-        repeated = {label for label in labels if labels.count(label) > 1}
-        if not repeated:
-            break
-        parts = ["/".join(run.folder.resolve().parts[-depth:]) for run in runs]
-        labels = [
-            f"{run.label} ({part})" if run.label in repeated or label in repeated else label
-            for run, label, part in zip(runs, labels, parts)
-        ]
-    return [run._replace(label=label) for run, label in zip(runs, labels)]
 
 
 def _load_run(folder: Path) -> Run:
@@ -222,19 +63,19 @@ def _load_run(folder: Path) -> Run:
     by_level, examples = _layers(folder, files), _examples(folder, files)
     level = next((level for level in reversed(LEVELS) if level in by_level), None)  # words first, as in the paper
     layers = by_level.get(level, {})
-    with _readable(folder / "score.json", "rela score"):
+    with _readable(folder, "score"):
         _check_score(files.get("score"))
-    with _readable(folder / "rank.json", _MADE_BY["rank"]):
+    with _readable(folder, "rank"):
         _check_rank(files.get("rank"))
-    with _readable(folder / "analysis.json", _MADE_BY["analysis"]):
+    with _readable(folder, "analysis"):
         _check_wake(files.get("analysis", {}))
         _check_alignment(files.get("analysis", {}).get("alignment"))
     attention, sites = _attention(folder, files, layers)
     analysis = files.get("analysis", {})
-    label = analysis.get("label") or (attention and _label(attention, sites)) or folder.name
+    label = analysis.get("label") or (attention and label_of(attention, sites)) or folder.name
     return Run(
         folder=folder,
-        label=_writable(label),
+        label=writable(label),
         attention=attention,
         attention_sites=sites,
         task=files.get("train", {}).get("task"),
@@ -250,21 +91,13 @@ def _load_run(folder: Path) -> Run:
     )
 
 
-def run_label(run: Run) -> str:
-    """Return the label of a run without its folder, which is the same for runs that differ only in their seed."""
-    return _writable(run.files.get("analysis", {}).get("label") or _label(run.attention or "", run.attention_sites))
-
-
-def _label(attention: str, sites: Sequence[str]) -> str:
-    return attention if len(sites) == len(SITES) else f"{attention} ({','.join(sites)})"
-
-
 @contextmanager
-def _readable(path: Path, command: str) -> Iterator[None]:
+def _readable(folder: Path, name: str) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+        path, command = folder / f"{name}.json", _MADE_BY[name]
         raise InputError(f"{path}: not as `{command}` writes it ({reason}); make it again") from error
 
 
@@ -315,14 +148,14 @@ def _sites(value: str) -> Tuple[str, ...]:
 def _layers(folder: Path, files: Dict[str, Any]) -> Dict[str, Dict[str, List[Layer]]]:
     """Return the layers by level and site from analysis.json, else sparsity and null rates from attention.json."""
     if "analysis" in files:
-        with _readable(folder / "analysis.json", _MADE_BY["analysis"]):
+        with _readable(folder, "analysis"):
             sample = files["analysis"].get("variance") == "sample"
             levels = levels_of(files["analysis"])
             if not levels.keys() <= set(LEVELS):
                 raise ValueError(f"level {files['analysis']['level']!r}")
             return {level: _analysed_layers(measured, sample) for level, measured in levels.items()}
     if "attention" in files:
-        with _readable(folder / "attention.json", _MADE_BY["attention"]):
+        with _readable(folder, "attention"):
             layers = {
                 site: [
                     Layer(
@@ -400,13 +233,8 @@ def _rate(value: Any) -> float:
 def _examples(folder: Path, files: Dict[str, Any]) -> List[Example]:
     if "examples" not in files:
         return []
-    with _readable(folder / "examples.json", _MADE_BY["examples"]):
+    with _readable(folder, "examples"):
         return [read_example(sentence) for sentence in files["examples"]["sentences"]]
-
-
-def _writable(piece: Any) -> str:
-    """Replace lone surrogates, which JSON can contain but UTF-8 cannot."""
-    return str(piece).encode("utf-8", "replace").decode()
 
 
 def read_example(sentence: Dict[str, Any]) -> Example:
@@ -417,8 +245,8 @@ def read_example(sentence: Dict[str, Any]) -> Example:
     """
     example = Example(
         int(sentence["id"]),
-        list(map(_writable, sentence["source"])),
-        list(map(_writable, sentence["target"])),
+        list(map(writable, sentence["source"])),
+        list(map(writable, sentence["target"])),
         {
             site: [numpy.asarray(layer, dtype=numpy.float64) for layer in sentence["weights"][site]]
             for site in SITES
@@ -468,63 +296,3 @@ def _check_alignment(alignment: Optional[Dict[str, Any]]) -> None:
             for layer in alignment[kind]["layers"]:
                 _rate(layer["layer_attention"]["aer"])
                 _rate(layer["heads"][layer["best_head"]]["aer"])
-
-
-def group_runs(runs: Sequence[Run]) -> List[Group]:
-    """Group runs by task (or by languages if the task is unknown) and subset, and keep the order of the runs.
-
-    Raises:
-        InputError: two runs of a group have different test sets.
-    """
-    groups: Dict[Tuple[Any, ...], List[Run]] = {}
-    for run in runs:
-        groups.setdefault((run.task, run.task is None and run.languages, run.subset), []).append(run)
-    for members in groups.values():
-        for first, other in combinations(members, 2):
-            _refuse_other_data(first, other)
-    return [
-        Group(
-            members[0].task,
-            members[0].subset,
-            next((n for n in map(_sentences, members) if n), None),
-            next((run.languages for run in members if run.languages), ()),
-            _with_unique_labels(_at_one_level(members)),
-        )
-        for members in groups.values()
-    ]
-
-
-def _at_one_level(runs: List[Run]) -> List[Run]:
-    """Return the runs at a level that all measured runs have, preferably words; without one, each keeps its level."""
-    measured = [run for run in runs if run.by_level]
-    for level in reversed(LEVELS):
-        if all(level in run.by_level for run in measured):
-            return [run._replace(level=level, layers=run.by_level[level]) if run.by_level else run for run in runs]
-    return runs
-
-
-def _sentences(run: Run) -> Optional[int]:
-    for name in ("analysis", "score"):
-        if run.files.get(name, {}).get("sentences"):
-            return int(run.files[name]["sentences"])
-    return None
-
-
-def _refuse_other_data(first: Run, other: Run) -> None:
-    what = None
-    for name in ("analysis", "score"):
-        numbers = [run.files.get(name, {}).get("sentences") for run in (first, other)]
-        if None not in numbers and numbers[0] != numbers[1]:
-            what = f"{numbers[0]} and {numbers[1]} sentences in {name}.json"
-    for name in ("train", "analysis"):
-        sums = [run.files.get(name, {}).get("data") for run in (first, other)]
-        if not all(isinstance(some, dict) for some in sums):
-            continue
-        tests = [key for key in sums[0] if name == "analysis" or key.startswith("raw/test.")]
-        differing = [key for key in tests if key in sums[1] and sums[0][key] != sums[1][key]]
-        what = f"other checksums of {differing[0]} in {name}.json" if differing else what
-    if what:
-        raise InputError(
-            f"{first.folder} and {other.folder} are of different data ({what}), so they cannot be compared; "
-            "report them on pages of their own"
-        )
