@@ -9,7 +9,8 @@ import yaml
 from conftest import ROOT
 
 from fairseq_rela.errors import InputError
-from fairseq_rela.experiment import composed, evaluation, tasks
+from fairseq_rela.experiment import composed, tasks
+from fairseq_rela.experiment import decoding as searches
 from fairseq_rela.files import configs
 from fairseq_rela.variants import VARIANTS
 
@@ -133,7 +134,7 @@ def test_every_choice_of_every_group_composes(group):
 
 
 def test_decoding_comes_from_the_yaml():
-    decoding = evaluation.load_decoding()
+    decoding = searches.load_decoding()
     assert (decoding.beam, decoding.gnmt_lenpen, decoding.max_len_a, decoding.max_len_b) == (4, 0.6, 1, 50)
 
 
@@ -173,13 +174,13 @@ def test_a_wrong_value_anywhere_is_an_error_in_one_line(group, name, tmp_path, m
         for value in WRONG_VALUES:
             spec = replaced(original, path, value)
             monkeypatch.setattr(
-                evaluation if group == "decoding" else tasks,
+                searches if group == "decoding" else tasks,
                 "load_yaml",
                 lambda g, n, spec=spec: copy.deepcopy(spec) if g == group else load_yaml(g, n),
             )
             try:
                 if group == "decoding":
-                    evaluation.load_decoding()
+                    searches.load_decoding()
                 else:
                     task = tasks.load_task(name)
                     assert all(isinstance(lang, str) for lang in task.settings.languages)
