@@ -9,8 +9,16 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Seque
 
 import yaml
 
-from ..corpora.download import Download, parse_downloads
-from ..corpora.spec import SPLITS, Expected, Sources, is_count, parse_expected, parse_sources
+from ..corpora.spec import (
+    SPLITS,
+    Download,
+    Expected,
+    Sources,
+    is_count,
+    parse_downloads,
+    parse_expected,
+    parse_sources,
+)
 from ..data.prepare import Corpus
 from ..data.settings import Settings
 from ..errors import InputError

@@ -14,7 +14,8 @@ from typing import Any, Callable, ContextManager, Dict, Iterator, List, NamedTup
 from .. import checkpoints
 from ..analysis.goldset import GoldSet, open_gold_set
 from ..corpora import extract, synthetic
-from ..corpora.download import fetch_all, fetch_recorded, why_not_of
+from ..corpora.download import fetch, fetch_all
+from ..corpora.ledger import why_not_of
 from ..data.folder import DataFolder
 from ..data.pairs import describe_words
 from ..data.prepare import describe, prepare
@@ -147,7 +148,7 @@ def _extract(experiment: Experiment) -> None:
     record = _extracted(experiment)
     if record is None:
         downloads = experiment.root / "downloads"
-        fetched = {name: fetch_recorded(spec.downloads[name], downloads, experiment.offline) for name in spec.downloads}
+        fetched = {name: fetch(spec.downloads[name], downloads, experiment.offline) for name in spec.downloads}
         print(extract.cost(spec.sources, experiment.root))
         entries = {name: entry for name, (_, entry) in fetched.items()}
         archives = {name: path for name, (path, _) in fetched.items()}
