@@ -20,6 +20,7 @@ from conftest import ROOT
 from fileserver import Fault, FileServer, tar_of, zip_of
 
 from fairseq_rela.corpora import download as sources
+from fairseq_rela.corpora import transfer
 from fairseq_rela.corpora.archives import read_members
 from fairseq_rela.corpora.download import fetch, fetch_all, sizes
 from fairseq_rela.corpora.spec import Download, Mirror, parse_downloads
@@ -52,8 +53,8 @@ def download(server, *paths, name="a.tgz", **known):
 def get(item, folder, offline=None, tries=5, timeout=5, wait=None):
     """The path from fetch, without pauses; what pauses it would have made is in ``get.pauses``."""
     get.pauses = []
-    pauses = mock.patch.object(sources, "sleep", wait or get.pauses.append)
-    with pauses, mock.patch.multiple(sources, _TRIES=tries, _TIMEOUT=timeout):
+    pauses = mock.patch.object(transfer, "sleep", wait or get.pauses.append)
+    with pauses, mock.patch.multiple(transfer, _TRIES=tries, _TIMEOUT=timeout):
         return fetch(item, folder, offline)[0]
 
 
@@ -590,16 +591,16 @@ def test_threads_of_fetches_of_different_files(server, folder):
 
 
 def test_a_full_disk_keeps_the_part(server, folder, monkeypatch):
-    real = sources._blocks
+    real = transfer._blocks
 
     def two_blocks(response):
         yield from itertools.islice(real(response), 2)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(sources, "_blocks", two_blocks)
+    monkeypatch.setattr(transfer, "_blocks", two_blocks)
     message = refused(download(server, "/a.tgz", "/b.tgz"), folder)
     assert "no space left on the disk" in message and left(folder) == ["a.tgz.part", "a.tgz.part.json"]
-    monkeypatch.setattr(sources, "_blocks", real)
+    monkeypatch.setattr(transfer, "_blocks", real)
     get(download(server, "/a.tgz"), folder)
     assert server.gets("/a.tgz") == [None, f"bytes={HALF}-"] and server.gets("/b.tgz") == []
 
@@ -748,5 +749,5 @@ def test_what_a_killed_download_wrote_half_goes_with_the_rest(tmp_path):
     others = [tmp_path / name for name in ("a[1].tgz", f".a1.tgz.part.json.{gone}.partial", "b.tgz.part")]
     for file in (*left, *others):
         file.write_text("x")
-    sources._Part(path, 0, "http://x/").remove()
+    transfer.Part(path, 0, "http://x/").remove()
     assert sorted(tmp_path.iterdir()) == sorted(others)

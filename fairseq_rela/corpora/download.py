@@ -1,34 +1,19 @@
-"""Download the files that corpora are made from: resume, try mirrors, verify."""
+"""Fetch the files that corpora are made from: from mirrors, or from a folder of the user."""
 
 import errno
-import logging
 import os
-import re
 import shutil
 from pathlib import Path, PurePosixPath
-from time import sleep
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 from urllib.parse import unquote, urlsplit
-
-import requests
-import urllib3
-from tqdm import tqdm
 
 from ..errors import InputError
 from ..files.locks import only_process
-from ..files.outputs import remove_half_written
-from ..files.records import read_json, write_json
 from . import ledger
 from .spec import Download, Mirror
+from .transfer import Failed, Part, told_size, transfer
 
-logging.getLogger("urllib3").setLevel(logging.WARNING)  # importing fairseq turns on all debug messages
-_BLOCK = 1 << 16
 _MARGIN = 100 * 10**6  # bytes of the disk that must stay free
-_TRIES = 5  # failed attempts in a row, at one mirror, after which the next mirror is tried
-_TIMEOUT = 60.0  # seconds without a byte after which an attempt fails
-_LONGEST_PAUSE = 60.0  # seconds between attempts
-_HEADERS = {"Accept-Encoding": "identity", "User-Agent": "fairseq-rela"}  # Content-Length is the file's size
-_NETWORK_ERRORS = (requests.RequestException, urllib3.exceptions.HTTPError)
 
 
 def fetch_all(downloads: Dict[str, Download], folder: Path, offline: Optional[Path] = None) -> Dict[str, Path]:
@@ -66,7 +51,7 @@ def sizes(downloads: Dict[str, Download], folder: Path, offline: Optional[Path] 
             found, _ = _find_offline(download, offline)
             return sum(file.stat().st_size for file in found) * (len(found) > 1) if found else None
         for mirror, parts in _begun_first(folder / download.name, download.mirrors):
-            lengths = [_told_size(url) for url in mirror.parts]
+            lengths = [told_size(url) for url in mirror.parts]
             total = mirror.bytes if None in lengths else sum(filter(None, lengths))
             if total is not None:
                 return max(total - sum(part.begun for part in parts), 0)
@@ -78,13 +63,8 @@ def sizes(downloads: Dict[str, Download], folder: Path, offline: Optional[Path] 
 def fetch(download: Download, folder: Path, offline: Optional[Path] = None) -> Tuple[Path, ledger.Entry]:
     """Return the path of a verified local file, downloaded if it is not there yet, and its entry in the record.
 
-    A download that was interrupted, by the network or by killing this process, is resumed at the next call.
-
-    Args:
-        download: the file.
-        folder: where the file is looked for, and downloaded to.
-        offline: a folder with files that the user has fetched. A file that is not in ``folder`` is then looked for
-            here, under its own name or that of a URL, and nothing is downloaded.
+    An interrupted download is resumed at the next call. If ``offline`` is given, a folder with files that the user has
+    fetched, nothing is downloaded: a file that is not in ``folder`` is used from there, by its name or that of a URL.
 
     Raises:
         InputError: if no mirror gives a valid file, the file or its source has changed since it was recorded, the
@@ -105,56 +85,9 @@ def fetch(download: Download, folder: Path, offline: Optional[Path] = None) -> T
 # --- mirrors -----------------------------------------------------------------------------------------------------
 
 
-class _Failed(Exception):
-    """Raised when an attempt failed: whether another one may succeed, and after how many seconds at least."""
-
-    def __init__(self, reason: str, again: bool = True, pause: float = 0.0):
-        super().__init__(reason)
-        self.again, self.pause = again, pause
-
-
-class _Part:
-    """The bytes of one URL so far, ``NAME.part`` (``NAME.1.part`` of a second URL), and their state ``.part.json``.
-
-    The state has ``url``, ``version`` (ETag or Last-Modified) and ``total`` (bytes, None if unknown).
-    """
-
-    def __init__(self, path: Path, number: int, url: str):
-        self.path = path.with_name(f"{path.name}.{number}.part" if number else f"{path.name}.part")
-        self.sidecar = self.path.with_name(self.path.name + ".json")
-        self.url = url
-
-    @property
-    def size(self) -> int:
-        return self.path.stat().st_size if self.path.exists() else 0
-
-    @property
-    def begun(self) -> int:
-        """How many bytes can be kept."""
-        return self.size if self.load()["version"] else 0
-
-    def load(self) -> Dict[str, Any]:
-        """Return the state, or a new one if the bytes came from elsewhere."""
-        try:
-            state = read_json(self.sidecar)
-        except InputError:
-            state = None
-        known = isinstance(state, dict) and state.keys() == {"url", "version", "total"} and state["url"] == self.url
-        return state if known else {"url": self.url, "version": None, "total": None}
-
-    def save(self, version: Optional[str], total: Optional[int]) -> None:
-        write_json(self.sidecar, {"url": self.url, "version": version, "total": total})
-
-    def remove(self) -> None:
-        remove_half_written(self.sidecar)
-        for file in (self.path, self.sidecar):
-            if file.exists():
-                file.unlink()
-
-
-def _begun_first(path: Path, mirrors: Sequence[Mirror]) -> List[Tuple[Mirror, List[_Part]]]:
+def _begun_first(path: Path, mirrors: Sequence[Mirror]) -> List[Tuple[Mirror, List[Part]]]:
     """Return the mirrors and their parts in order, but first the mirror that an unfinished download came from."""
-    pairs = [(mirror, [_Part(path, number, url) for number, url in enumerate(mirror.parts)]) for mirror in mirrors]
+    pairs = [(mirror, [Part(path, number, url) for number, url in enumerate(mirror.parts)]) for mirror in mirrors]
     return sorted(pairs, key=lambda pair: not any(part.begun for part in pair[1]))
 
 
@@ -163,16 +96,18 @@ def _use_mirrors(path: Path, download: Download) -> Tuple[Path, ledger.Entry]:
     reasons = []
     for mirror, parts in _begun_first(path, download.mirrors):
         try:
-            entry = _transfer(mirror, parts)
-        except _Failed as error:
-            reasons.append(f"{' + '.join(mirror.parts)} ({error})")
-            continue
-        try:
+            entry = _fetch_from(mirror, parts)
             ledger.add(path, entry)
             os.replace(parts[0].path, path)
-        finally:
+        except Failed as error:
+            reasons.append(f"{' + '.join(mirror.parts)} ({error})")
+            continue
+        except InputError:
             for part in parts:
                 part.remove()
+            raise
+        for part in parts:
+            part.remove()
         return path, entry
     raise InputError(
         f"{download.name}: no mirror gives it: {'; '.join(reasons)}; "
@@ -180,23 +115,22 @@ def _use_mirrors(path: Path, download: Download) -> Tuple[Path, ledger.Entry]:
     )
 
 
-def _transfer(mirror: Mirror, parts: Sequence[_Part]) -> ledger.Entry:
+def _fetch_from(mirror: Mirror, parts: Sequence[Part], again: bool = True) -> ledger.Entry:
     """Download a file to its first part and check it; return its entry for the record.
 
     A file that fails its check is downloaded once more, because the transfer may have damaged it.
     """
-    for last_chance in (False, True):
+    for part in parts:
+        transfer(part)
+    _append(parts[0].path, [part.path for part in parts[1:]])
+    try:
+        return ledger.check(parts[0].path, mirror.parts, (mirror,))
+    except InputError as error:
         for part in parts:
-            _download(part)
-        _append(parts[0].path, [part.path for part in parts[1:]])
-        try:
-            return ledger.check(parts[0].path, mirror.parts, (mirror,))
-        except InputError as error:
-            for part in parts:
-                part.remove()
-            if last_chance:
-                raise _Failed(str(error), again=False) from error
-    raise AssertionError("the second round returns or raises")
+            part.remove()
+        if again:
+            return _fetch_from(mirror, parts, again=False)
+        raise Failed(str(error), again=False) from error
 
 
 def _append(target: Path, files: Sequence[Path]) -> None:
@@ -205,111 +139,6 @@ def _append(target: Path, files: Sequence[Path]) -> None:
             with open(file, "rb") as reader:
                 shutil.copyfileobj(reader, writer)
         os.fsync(writer.fileno())
-
-
-def _download(part: _Part) -> None:
-    """Download a URL. New bytes restart the count of failures, so that an unreliable connection suffices."""
-    failures, most = 0, part.begun
-    while part.size != part.load()["total"]:
-        try:
-            _receive(part)
-        except _Failed as error:
-            failures = 1 if part.size > most else failures + 1
-            most = max(most, part.size)
-            if not error.again:
-                raise
-            if failures >= _TRIES:
-                raise _Failed(f"{error}, after {failures} tries", again=False) from error
-            sleep(max(error.pause, min(2.0 ** (failures - 1), _LONGEST_PAUSE)))
-
-
-def _receive(part: _Part) -> None:
-    """Download the rest of a URL, from the end of the part on."""
-    state, offset = part.load(), part.begun
-    with _ask(part.url, offset) as response:
-        length, version = _length(response), response.headers.get("ETag") or response.headers.get("Last-Modified")
-        if response.status_code == 200:
-            offset = 0
-        elif (
-            not response.headers.get("Content-Range", "").startswith(f"bytes {offset}-")
-            or version != state["version"]
-            or (length is not None and state["total"] not in (None, offset + length))
-        ):
-            part.save(None, None)  # so the next attempt starts this URL again
-            raise _Failed("the file has changed on the server, or the server cannot resume")
-        total = None if length is None else offset + length
-        bar: Any = dict(total=total, initial=offset, desc=part.path.stem, unit="B", unit_scale=True, disable=None)
-        with open(part.path, "r+b" if part.path.exists() else "wb") as file, tqdm(**bar) as progress:
-            file.truncate(offset)
-            file.seek(offset)
-            part.save(version, total)  # after the cut, because it describes the bytes that are left
-            for block in _blocks(response):
-                file.write(block)
-                file.flush()  # so that nothing is lost when the process is killed
-                progress.update(len(block))
-    if total is not None and part.size != total:
-        raise _Failed(f"the connection was cut after {part.size} of {total} bytes")
-    part.save(version, part.size)
-
-
-def _ask(url: str, offset: int) -> Any:
-    """Request a URL from byte ``offset`` on; return a response of status 200, or of 206 or 416 if ``offset`` > 0.
-
-    Raises:
-        _Failed: for another status, a web page, or if there is no response.
-    """
-    rest = {"Range": f"bytes={offset}-"} if offset else {}
-    try:
-        response = requests.get(url, headers={**_HEADERS, **rest}, stream=True, timeout=_TIMEOUT)
-    except (*_NETWORK_ERRORS, ValueError) as error:  # requests raises ValueError for a redirect to no address
-        raise _Failed(_reason(error)) from error
-    status = response.status_code
-    if (status == 200 and not _is_page(response)) or (offset and status in (206, 416)):
-        return response
-    response.close()
-    pause = response.headers.get("Retry-After", "")
-    raise _Failed(
-        "a web page instead of the file" if status == 200 else f"status {status}",
-        again=status >= 500 or status == 429,
-        pause=min(float(pause), _LONGEST_PAUSE) if pause.isdecimal() else 0.0,
-    )
-
-
-def _blocks(response: Any) -> Iterator[bytes]:
-    """Yield the body as it was sent: statmt.org, like many servers, labels a tgz as Content-Encoding gzip."""
-    try:
-        yield from iter(lambda: response.raw.read(_BLOCK, decode_content=False), b"")
-    except _NETWORK_ERRORS as error:
-        raise _Failed(_reason(error)) from error
-
-
-def _told_size(url: str) -> Optional[int]:
-    try:
-        response = requests.head(url, headers=_HEADERS, timeout=_TIMEOUT / 6, allow_redirects=True)
-    except (*_NETWORK_ERRORS, ValueError):
-        return None
-    return _length(response) if response.status_code == 200 and not _is_page(response) else None
-
-
-def _length(response: Any) -> Optional[int]:
-    length = response.headers.get("Content-Length", "")
-    return int(length) if re.fullmatch(r"[0-9]{1,18}", length) else None
-
-
-def _is_page(response: Any) -> bool:
-    return "text/html" in response.headers.get("Content-Type", "").lower()
-
-
-def _reason(error: Exception) -> str:
-    for kinds, reason in (
-        ((requests.Timeout, urllib3.exceptions.TimeoutError), "no answer in time"),
-        (requests.exceptions.SSLError, "its certificate is not accepted"),
-        (requests.exceptions.ConnectionError, "it cannot be reached"),
-        (urllib3.exceptions.ProtocolError, "the connection was cut"),
-    ):
-        if isinstance(error, kinds):
-            return reason
-    return " ".join(str(error).split())[:200]
 
 
 def _human(size: int) -> str:
@@ -343,17 +172,18 @@ def _use_offline(path: Path, download: Download, offline: Path) -> Tuple[Path, l
         entry = ledger.entry_of(path, joined, mirrors)
         os.replace(joined, path)
     finally:
-        if joined.exists():
-            joined.unlink()
+        joined.unlink(missing_ok=True)
     return path, entry
 
 
 def _find_offline(download: Download, offline: Path) -> Tuple[List[Path], List[Mirror]]:
     """Return the file, or all its parts, in ``offline``, and the mirrors that it may come from; else empty lists."""
-    for group, mirrors in _names_by_hand(download).items():
-        if all((offline / name).is_file() for name in group):
-            return [offline / name for name in group], mirrors
-    return [], []
+    found = (
+        ([offline / name for name in group], mirrors)
+        for group, mirrors in _names_by_hand(download).items()
+        if all((offline / name).is_file() for name in group)
+    )
+    return next(found, ([], []))
 
 
 def _names_by_hand(download: Download) -> Dict[Tuple[str, ...], List[Mirror]]:
