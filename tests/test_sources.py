@@ -108,6 +108,21 @@ def test_parts_are_joined(server, folder):
     assert "not the archive that its name promises" in refused(swapped, folder)
 
 
+def test_of_parts_that_another_mirror_makes_superfluous_nothing_is_left(server, folder):
+    server.files.update({"/x.tgz.00": TGZ[:HALF], "/x.tgz.01": TGZ[HALF:]})
+    server.faults["/x.tgz.01"] = Fault(cut=1 << 16, times=1)
+    real = server.note
+    server.note = lambda request: real(request) if len(server.gets("/x.tgz.01")) < 1 else note_gone(request)
+
+    def note_gone(request):
+        fault = real(request)
+        return Fault(status=404) if request.path == "/x.tgz.01" else fault
+
+    halves = Mirror((server.url("/x.tgz.00"), server.url("/x.tgz.01")))
+    assert get(Download("x", (halves, Mirror((server.url("/a.tgz"),)))), folder).read_bytes() == TGZ
+    assert len(server.gets("/x.tgz.01")) == 2 and left(folder) == ["x", "x.json"]
+
+
 def test_a_zip_in_place_of_a_tgz(server, folder):
     server.faults["/a.tgz"] = Fault(status=404)
     path = get(download(server, "/a.tgz", "/c.zip"), folder)

@@ -93,8 +93,10 @@ def _begun_first(path: Path, mirrors: Sequence[Mirror]) -> List[Tuple[Mirror, Li
 
 def _use_mirrors(path: Path, download: Download) -> Tuple[Path, ledger.Entry]:
     """Download the file from the first mirror that gives it; record and rename it."""
+    pairs = _begun_first(path, download.mirrors)
+    every_part = [part for _, parts in pairs for part in parts]
     reasons = []
-    for mirror, parts in _begun_first(path, download.mirrors):
+    for mirror, parts in pairs:
         try:
             entry = _fetch_from(mirror, parts)
             ledger.add(path, entry)
@@ -103,12 +105,11 @@ def _use_mirrors(path: Path, download: Download) -> Tuple[Path, ledger.Entry]:
             reasons.append(f"{' + '.join(mirror.parts)} ({error})")
             continue
         except InputError:
-            for part in parts:
-                part.remove()
+            _remove(every_part)
             raise
-        for part in parts:
-            part.remove()
+        _remove(every_part)
         return path, entry
+    _remove([part for part in every_part if not part.size])
     raise InputError(
         f"{download.name}: no mirror gives it: {'; '.join(reasons)}; "
         f"fetch it by hand to {path.parent} and give --offline {path.parent}"
@@ -126,11 +127,15 @@ def _fetch_from(mirror: Mirror, parts: Sequence[Part], again: bool = True) -> le
     try:
         return ledger.check(parts[0].path, mirror.parts, (mirror,))
     except InputError as error:
-        for part in parts:
-            part.remove()
+        _remove(parts)
         if again:
             return _fetch_from(mirror, parts, again=False)
         raise Failed(str(error), again=False) from error
+
+
+def _remove(parts: Sequence[Part]) -> None:
+    for part in parts:
+        part.remove()
 
 
 def _append(target: Path, files: Sequence[Path]) -> None:
