@@ -24,6 +24,7 @@ setup(
     install_requires=[
         "entmax>=1.0",
         "filelock>=3.12",
+        "jinja2",
         "PyYAML",
         "regex",
         "requests",
