@@ -1,9 +1,7 @@
 """Members come whole from whatever kind of archive, or not at all; nothing is unpacked."""
 
-import bz2
 import gzip
 import io
-import lzma
 import os
 import random
 import tarfile
@@ -58,12 +56,8 @@ def entry(name, content=LF, type=tarfile.REGTYPE, target=""):
 PACKED = {
     "tar": tar_of(MEMBERS, ""),
     "tar.gz": tar_of(MEMBERS, "gz"),
-    "tar.bz2": tar_of(MEMBERS, "bz2"),
-    "tar.xz": tar_of(MEMBERS, "xz"),
     "zip": zip_of(MEMBERS),
     "gz": gzip.compress(NOISE, mtime=0),
-    "bz2": bz2.compress(NOISE),
-    "xz": lzma.compress(NOISE),
 }
 
 
@@ -165,7 +159,7 @@ def test_a_second_tar_behind_the_end_is_noticed_and_padding_is_not(tmp_path):
     verify(put(tmp_path, tar[:-1000] + b"junk" * 250))
 
 
-@pytest.mark.parametrize("packed", ["tar.gz", "zip", "gz", "bz2", "xz", "tar.bz2", "tar.xz"])
+@pytest.mark.parametrize("packed", ["tar.gz", "zip", "gz"])
 def test_a_wrong_byte_is_noticed(tmp_path, packed):
     content = bytearray(PACKED[packed])
     content[len(content) // 2] ^= 1

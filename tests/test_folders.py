@@ -47,6 +47,31 @@ def test_the_second_process_says_who_holds_the_folder(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+RACE = (
+    # without fairseq_rela/__init__.py, which imports fairseq
+    "import sys, types; package = types.ModuleType('fairseq_rela'); package.__path__ = [sys.argv[2]]\n"
+    "sys.modules['fairseq_rela'] = package\n"
+    "from pathlib import Path; from fairseq_rela.errors import InputError\n"
+    "from fairseq_rela.files.locks import only_process\n"
+    "folder = Path(sys.argv[1]); rounds = 0\n"
+    "while rounds < 200:\n"
+    "    try:\n"
+    "        with only_process(folder / 'run'):\n"
+    "            (folder / 'inside').mkdir(); (folder / 'inside').rmdir(); rounds += 1\n"
+    "    except InputError as error:\n"
+    "        assert 'by another process' in str(error), error\n"
+)
+
+
+def test_of_processes_that_begin_at_once_exactly_one_goes_on(tmp_path):
+    """Two that are inside at once would make the same folder; a lock that was left is taken, and none is left."""
+    (tmp_path / ".run.lock").write_text("made by another process, 1 on nowhere")
+    command = [sys.executable, "-c", RACE, str(tmp_path), str(ROOT / "fairseq_rela")]
+    racers = [subprocess.Popen(command) for _ in range(4)]
+    assert [racer.wait(60) for racer in racers] == [0] * 4
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_appears_whole_or_not_at_all(tmp_path):
     with pytest.raises(ZeroDivisionError), work_folder(tmp_path / "out") as work:
         (work / "half").write_text("x")

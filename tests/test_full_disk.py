@@ -105,8 +105,8 @@ def test_what_no_stage_expected_is_one_line_too(tmp_path, monkeypatch, capsys):
     """Such as a lock that cannot be filled, or a copy that ends in the middle."""
     monkeypatch.setattr(shutil, "copyfileobj", full)
     monkeypatch.setattr(torch, "load", full)
-    monkeypatch.setattr(cli, "_average", full)
-    assert cli.main(["average", str(tmp_path), "--output", "x"]) == 2
+    monkeypatch.setattr(checkpoints, "average", full)
+    assert cli.main(["average", "--inputs", "a.pt", "--output", str(tmp_path / "x")]) == 2
     said = capsys.readouterr().err
     assert len(said.splitlines()) == 1 and "No space left on device" in said and "same command" in said
 

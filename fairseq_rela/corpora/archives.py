@@ -1,20 +1,18 @@
 """Read the members of downloaded archives without unpacking them to disk; every kind of damage raises an error."""
 
-import bz2
 import gzip
 import io
-import lzma
 import re
 import stat
 import struct
 import tarfile
 import zipfile
 import zlib
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, BinaryIO, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from tqdm import tqdm
 
@@ -22,9 +20,9 @@ from ..errors import InputError
 from ..files.lines import PathLike
 
 _BLOCK = 1 << 16
-_MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ\x00"}
+_GZ_MAGIC = b"\x1f\x8b"
 _ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
-_OPEN: Dict[str, Callable[..., Any]] = {"gz": gzip.open, "bz2": bz2.open, "xz": lzma.open}
+_SINGLE = ("plain", "gz")  # kinds of a single file
 _HTML = re.compile(rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*|<!--.*?-->\s*)*<(!doctype\s+html|html)\b", re.I | re.S)
 _TAR_RECORD = 10240  # bytes of a record, the unit in which a tar is written; some programs leave junk in the last one
 _LARGEST_HEADER = 1 << 20  # bytes; no real name is longer, and tarfile reads such a header into memory
@@ -33,7 +31,7 @@ _NAMES_KEPT = 1000
 # exceptions of the standard library for archives that are damaged or malicious; OverflowError and ValueError come from
 # numbers in headers, RuntimeError and NotImplementedError from zip features that it does not support
 _DAMAGE = (
-    *(EOFError, OSError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, zipfile.LargeZipFile),
+    *(EOFError, OSError, zlib.error, tarfile.TarError, zipfile.BadZipFile, zipfile.LargeZipFile),
     *(struct.error, ValueError, OverflowError, IndexError, KeyError, RuntimeError),
 )
 
@@ -51,7 +49,7 @@ def kind(path: PathLike) -> str:
     """Return the kind of a file from its content, because names can be wrong (``training-giga-fren.tar`` is gzipped).
 
     Returns:
-        ``zip``, ``tar``, ``tar.gz``, ``tar.bz2``, ``tar.xz``, ``gz``, ``bz2``, ``xz`` or ``plain``.
+        ``zip``, ``tar``, ``tar.gz``, ``gz`` or ``plain``; all others are ``plain``.
     """
     try:
         with open(path, "rb") as file:
@@ -60,9 +58,8 @@ def kind(path: PathLike) -> str:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
     if head.startswith(_ZIP_MAGIC):
         return "zip"
-    for name, magic in _MAGIC.items():
-        if head.startswith(magic):
-            return f"tar.{name}" if _is_tar(_unpacked_head(path, name)) else name
+    if head.startswith(_GZ_MAGIC):
+        return "tar.gz" if _is_tar(_unpacked_head(path, "gz")) else "gz"
     return "tar" if _is_tar(head) else "plain"
 
 
@@ -84,7 +81,7 @@ def verify(path: PathLike) -> None:
     size = path.stat().st_size
     if not size:
         raise InputError(f"{path}: empty file; fetch it again")
-    if content in ("plain", *_OPEN):
+    if content in _SINGLE:
         head = _unpacked_head(path, content)
         if looks_like_html(head):
             raise InputError(f"{path}: a web page instead of the file; fetch it again from another place")
@@ -104,8 +101,8 @@ def verify(path: PathLike) -> None:
 def read_members(path: PathLike, wanted: Sequence[str]) -> Iterator[Tuple[str, BinaryIO]]:
     """Yield the name and a file object of each wanted member of an archive, in the archive's order and in one pass.
 
-    A member whose name ends in ``.gz`` is decompressed and keeps its name. A file of kind ``gz``, ``bz2``, ``xz`` or
-    ``plain`` has one member with the file's own name; ``wanted`` must then have one entry, which may be any name.
+    A member whose name ends in ``.gz`` is decompressed and keeps its name. A file of kind ``gz`` or ``plain`` has one
+    member with the file's own name; ``wanted`` must then have one entry, which may be any name.
 
     Damage and missing members may be detected only at the end, so do not use the data before the iteration has ended.
     Each file object is closed when the next one is requested.
@@ -122,7 +119,7 @@ def read_members(path: PathLike, wanted: Sequence[str]) -> Iterator[Tuple[str, B
     path = Path(path)
     content = kind(path)
     wanted = [without_dot(name) for name in wanted]
-    if content in ("plain", *_OPEN):
+    if content in _SINGLE:
         yield from _only_member(path, content, wanted)
         return
     names: List[str] = []
@@ -307,13 +304,7 @@ def _shown(name: str) -> str:
 
 def _unpacked(file: BinaryIO, content: str) -> Any:
     """Return a context with the decompressed bytes of a file of kind ``content``; the file itself stays open."""
-    opener = _OPEN.get(content.split(".")[-1])
-    return opener(file, "rb") if opener else _as_it_is(file)
-
-
-@contextmanager
-def _as_it_is(file: BinaryIO) -> Iterator[BinaryIO]:
-    yield file
+    return gzip.open(file, "rb") if content.endswith("gz") else nullcontext(file)
 
 
 def _unpacked_head(path: PathLike, content: str) -> bytes:

@@ -16,23 +16,6 @@ from .spec import ONE_FILE, Part
 Member = Tuple[str, Path]
 
 
-def member_name(name: str) -> str:
-    """Return ``MEMBER`` of ``DOWNLOAD:MEMBER``, a name or a pattern; it is empty if the download is the file."""
-    return without_dot(name.partition(":")[2])
-
-
-def _stars(pattern: str, member: str) -> Tuple[str, ...]:
-    """Return the texts that the ``*`` of a shell pattern match in a name; an empty tuple if there is no ``*``."""
-    pieces = []
-    for piece in re.split(r"(\*|\?|\[[^]]*\])", pattern):
-        piece = re.sub(r"^\[!", "[^", piece)
-        pieces.append(
-            {"*": "([^/]*)", "?": "[^/]"}.get(piece) or (piece if piece.startswith("[") else re.escape(piece))
-        )
-    match = re.fullmatch("".join(pieces), member)
-    return match.groups() if match else ()
-
-
 def read_pairs(part: Part, files: List[List[Member]], languages: Tuple[str, str]) -> Iterator[Any]:
     """Yield the pairs of lines of a part; for a damaged pair, yield a string that names the damage."""
     if part.format in ONE_FILE:
@@ -53,15 +36,32 @@ def _paired(part: Part, sources: List[Member], targets: List[Member]) -> Iterato
     Raises:
         InputError: if a file has no other side.
     """
-    keyed = []
-    for name, side in zip(part.files, (sources, targets)):
-        pattern = member_name(name)
-        keyed.append({_stars(pattern, member): path for member, path in side})
+    keyed = [
+        {_stars(member_name(name), member): path for member, path in side}
+        for name, side in zip(part.files, (sources, targets))
+    ]
     if keyed[0].keys() != keyed[1].keys() or any(len(k) != len(s) for k, s in zip(keyed, (sources, targets))):
         names = ", ".join(member for member, _ in sources + targets)
         raise InputError(f"{part.name}: files without their other side among {names}")
     for key in sorted(keyed[0]):
         yield keyed[0][key], keyed[1][key]
+
+
+def member_name(name: str) -> str:
+    """Return ``MEMBER`` of ``DOWNLOAD:MEMBER``, a name or a pattern; it is empty if the download is the file."""
+    return without_dot(name.partition(":")[2])
+
+
+def _stars(pattern: str, member: str) -> Tuple[str, ...]:
+    """Return the texts that the ``*`` of a shell pattern match in a name; an empty tuple if there is no ``*``."""
+    pieces = []
+    for piece in re.split(r"(\*|\?|\[[^]]*\])", pattern):
+        piece = re.sub(r"^\[!", "[^", piece)
+        pieces.append(
+            {"*": "([^/]*)", "?": "[^/]"}.get(piece) or (piece if piece.startswith("[") else re.escape(piece))
+        )
+    match = re.fullmatch("".join(pieces), member)
+    return match.groups() if match else ()
 
 
 def _text(line: bytes) -> str:

@@ -1,13 +1,17 @@
 """Parse what a corpus file says about the sources of a task's raw text."""
 
+import re
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from urllib.parse import urlsplit
 
 from ..errors import InputError
 
 SPLITS = ("train", "valid", "test")
 _FORMATS = ("plain", "sgm", "tsv", "bars", "tmx")
 ONE_FILE = ("tsv", "bars", "tmx")  # the formats that have both sides in one file
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
+_OUR_ENDINGS = (".json", ".part")
 _BYTES_A_PAIR = 275  # of raw text, both sides together; the default of a corpus file
 
 
@@ -157,3 +161,110 @@ def _parse_part(entry: Any, where: str, languages: Tuple[str, str]) -> Part:
     if len(set(files)) < len(files):
         raise InputError(f"{where}: {files[0]} is given for both sides")
     return Part(style, files, columns, expected)
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """A source of a file.
+
+    Attributes:
+        parts: the URL of the file, or several URLs whose bytes are joined in order.
+        md5, sha256: expected checksum of the joined file in lower-case hexadecimal, or None.
+        bytes: expected size of the joined file, or None.
+    """
+
+    parts: Tuple[str, ...]
+    md5: Optional[str] = None
+    sha256: Optional[str] = None
+    bytes: Optional[int] = None
+
+    @property
+    def states_something(self) -> bool:
+        return any((self.md5, self.sha256, self.bytes))
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file to download: its local name, and its mirrors in the order in which to try them."""
+
+    name: str
+    mirrors: Tuple[Mirror, ...]
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name) or self.name.endswith(_OUR_ENDINGS):
+            raise InputError(
+                f"{self.name!r}: not a name for a download; give a file name of letters, digits and . _ + - "
+                f"that does not begin with a dot or end in {' or '.join(_OUR_ENDINGS)}"
+            )
+
+
+def parse_downloads(spec: Any) -> Dict[str, Download]:
+    """Parse the section ``downloads`` of a configuration file.
+
+    Args:
+        spec: ``{name: {urls: [entry, ...]}}``; an entry is a URL, a list of URLs (the parts of one file), or
+            ``{url: URL or list, md5: ..., sha256: ..., bytes: ...}``.
+
+    Returns:
+        each download by its name.
+
+    Raises:
+        InputError: if an entry has another form; the message names the entry.
+    """
+    if not isinstance(spec, Mapping):
+        raise InputError("downloads: give a mapping of file names to their urls")
+    downloads = {}
+    for name, value in spec.items():
+        if not isinstance(name, str):
+            raise InputError(f"downloads: the file name {name!r} is not text; put it in quotes")
+        if not isinstance(value, Mapping) or set(value) != {"urls"}:
+            raise InputError(f"downloads, {name}: give `urls:` with a list of mirrors, and nothing else")
+        entries = value["urls"]
+        if not isinstance(entries, (list, tuple)) or not entries:
+            raise InputError(f"downloads, {name}: urls must be a list of at least one mirror")
+        mirrors = (_parse_mirror(f"downloads, {name}, mirror {n}", entry) for n, entry in enumerate(entries, 1))
+        downloads[name] = Download(name, tuple(mirrors))
+    return downloads
+
+
+def _parse_mirror(where: str, entry: Any) -> Mirror:
+    if not isinstance(entry, Mapping):
+        return Mirror(_parse_parts(where, entry))
+    unknown = sorted(map(str, set(entry) - {"url", "md5", "sha256", "bytes"}))
+    if unknown or "url" not in entry:
+        raise InputError(
+            f"{where}: {'unknown ' + ', '.join(unknown) if unknown else 'no url'}; "
+            "give url, and where known md5, sha256, bytes"
+        )
+    size = entry.get("bytes")
+    if size is not None and (type(size) is not int or size <= 0):
+        raise InputError(f"{where}: bytes {size!r} is not a whole number above 0")
+    md5, sha256 = (_parse_hex(where, entry, key, length) for key, length in (("md5", 32), ("sha256", 64)))
+    return Mirror(_parse_parts(where, entry["url"]), md5, sha256, size)
+
+
+def _parse_hex(where: str, entry: Any, key: str, length: int) -> Optional[str]:
+    value = entry.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not re.fullmatch(f"[0-9a-fA-F]{{{length}}}", value):
+        raise InputError(f"{where}: {key} {value!r} is not {length} hexadecimal digits in quotes")
+    return value.lower()
+
+
+def _parse_parts(where: str, value: Any) -> Tuple[str, ...]:
+    urls = [value] if isinstance(value, str) else value
+    if not isinstance(urls, (list, tuple)) or not urls:
+        raise InputError(f"{where}: {value!r} is neither a URL, nor a list of URLs, nor a mapping with url")
+    for url in urls:
+        if not isinstance(url, str) or not _is_web(url):
+            raise InputError(f"{where}: {url!r} is not a URL of http or https")
+    return tuple(urls)
+
+
+def _is_web(url: str) -> bool:
+    try:
+        address = urlsplit(url)
+        return address.scheme in ("http", "https") and bool(address.hostname) and not re.search(r"[\s\x00-\x1f]", url)
+    except ValueError:
+        return False

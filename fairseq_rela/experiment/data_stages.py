@@ -6,7 +6,8 @@ from typing import Any, Dict, Optional
 
 from ..corpora import extract as corpora
 from ..corpora import synthetic
-from ..corpora.download import fetch_all, fetch_recorded, why_not_of
+from ..corpora.download import fetch, fetch_all
+from ..corpora.ledger import why_not_of
 from ..corpora.spec import Sources
 from ..data import prepare as preparing
 from ..errors import InputError
@@ -25,8 +26,7 @@ def extract(experiment: Experiment) -> None:
     record = _extracted(experiment)
     if record is None:
         fetched = {
-            name: fetch_recorded(download, experiment.downloads, experiment.offline)
-            for name, download in spec.downloads.items()
+            name: fetch(download, experiment.downloads, experiment.offline) for name, download in spec.downloads.items()
         }
         print(corpora.cost(sources, experiment.root))
         entries = {name: entry for name, (_, entry) in fetched.items()}

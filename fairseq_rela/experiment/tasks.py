@@ -6,8 +6,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from ..corpora.download import Download, parse_downloads
-from ..corpora.spec import SPLITS, Expected, Sources, is_count, parse_expected, parse_sources
+from ..corpora.spec import (
+    SPLITS,
+    Download,
+    Expected,
+    Sources,
+    is_count,
+    parse_downloads,
+    parse_expected,
+    parse_sources,
+)
 from ..data.prepare import Corpus
 from ..data.settings import Settings
 from ..errors import InputError

@@ -1,18 +1,25 @@
 """Lock a file or folder, so that one process at a time makes it."""
 
-import fcntl
+import logging
 import os
 import platform
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Iterator
 
+from filelock import FileLock, Timeout
+
 from ..errors import InputError
+
+logging.getLogger("filelock").setLevel(logging.WARNING)  # importing fairseq turns on all debug messages
 
 
 @contextmanager
 def only_process(output: Path, doing: str = "made") -> Iterator[None]:
     """Lock a file or folder, so that only one process makes it at a time.
+
+    The lock is the file ``.NAME.lock`` beside ``output``, which holds the name of its process and is removed in the
+    end. If the process is killed, the file stays until the next process takes the lock.
 
     Args:
         output: the file or folder, which need not exist.
@@ -24,31 +31,40 @@ def only_process(output: Path, doing: str = "made") -> Iterator[None]:
     """
     if not output.name:
         raise InputError(f"{output}: not a name that something can be {doing} under; give another")
-    lock = output.with_name(f".{output.name}.lock")
+    path = output.with_name(f".{output.name}.lock")
     try:
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        file = open(lock, "a+")  # noqa: SIM115 (closed below)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(path, "ab+", buffering=0)  # noqa: SIM115 (closed below)
     except OSError as error:
         raise InputError(f"{output}: cannot be {doing} ({error.strerror or error})") from error
     with file:
+        file.seek(0)
+        holder = file.read(200)
+        text = holder.decode(errors="replace").strip() or f"{doing} by another process"
+        busy = InputError(f"{output} is being {text}; wait for it, or end it")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise _busy(output, doing, file) from error
-        # between opening and locking, the previous holder may have removed the file and another process made a new one
-        if not lock.exists() or not os.path.samestat(os.fstat(file.fileno()), lock.stat()):
-            raise _busy(output, doing, file)
-        try:
-            with suppress(OSError):  # on a full disk the lock works, but names no process
-                os.ftruncate(file.fileno(), 0)
-                holder = f"{doing} by another process, {os.getpid()} on {platform.node()}"
-                os.write(file.fileno(), holder.encode())
-            yield
-        finally:
-            lock.unlink()
+            lock = FileLock(path).acquire(blocking=False)
+        except (Timeout, FileNotFoundError) as error:
+            if not os.fstat(file.fileno()).st_size:  # filelock before 3.20 (Python 3.9) empties the file
+                file.write(holder)
+            raise busy from error
+        except (OSError, NotImplementedError) as error:
+            raise InputError(f"{output}: cannot be {doing}, because {path} cannot be locked ({error})") from error
+        with lock:
+            if not _is_at(path, file):  # the holder removed it after it was opened here; another process has the next
+                raise busy
+            try:
+                with suppress(OSError):  # on a full disk the lock works, but names no process
+                    file.truncate(0)
+                    file.write(f"{doing} by another process, {os.getpid()} on {platform.node()}".encode())
+                yield
+            finally:
+                path.unlink()
 
 
-def _busy(output: Path, doing: str, lock: IO[str]) -> InputError:
-    lock.seek(0)
-    holder = lock.read(200).strip() or f"{doing} by another process"
-    return InputError(f"{output} is being {holder}; wait for it, or end it")
+def _is_at(path: Path, file: IO[bytes]) -> bool:
+    """Return whether an open file is the one that is found at ``path``."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
