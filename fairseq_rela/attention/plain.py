@@ -41,7 +41,7 @@ class VariantAttention(MultiheadAttention):
         options: other arguments of :class:`fairseq.modules.MultiheadAttention`.
 
     Attributes:
-        backend: the value of ``--rela-backend`` that chose this class.
+        backend: ``plain``; the subclass with kernels has ``auto`` or ``fused``.
         last_backend: how the last call was computed: ``plain`` or the name of a kernel; None before the first call.
     """
 
