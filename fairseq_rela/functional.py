@@ -1,4 +1,4 @@
-r"""Functions that turn attention scores into attention weights. They are pure, apart from ``relu_``.
+r"""Functions that turn attention scores into attention weights. They are pure.
 
 Each weight function takes scores :math:`S` of shape ``(..., keys)``, in which masked keys (padding, future
 positions) hold minus infinity. It returns weights :math:`A` of the same shape, which are exactly 0 at masked keys.
@@ -27,15 +27,6 @@ def at_least_float32(x: Tensor) -> Tensor:
 def relu(scores: Tensor) -> Tensor:
     r"""Return :math:`A = \max(S, 0)`, rectified linear attention (Zhang et al. 2021, eq. 4)."""
     return F.relu(at_least_float32(scores))
-
-
-def relu_(scores: Tensor) -> Tensor:
-    """Apply :func:`relu` in place, which saves one tensor of the size of ``scores``.
-
-    Args:
-        scores: float32 or float64, overwritten. Half precision is not converted here.
-    """
-    return F.relu_(scores)
 
 
 def gelu(scores: Tensor) -> Tensor:

@@ -10,30 +10,15 @@ the derivative is :math:`g / \sqrt\epsilon`, times :math:`\sigma(0) = 1/2` with 
 """
 
 import math
-from typing import Any, Callable, Optional, Tuple
+from typing import Callable, Optional
 
 import torch
 from torch import Tensor, nn
 
 from .functional import at_least_float32
-from .kernels import rms_norm as kernels
+from .kernels.rms_norm import rms_norm
 
 EPSILON = 1e-8
-
-
-def rms_norm(x: Tensor, weight: Tensor, eps: float = EPSILON) -> Tensor:
-    r"""Return :math:`g \odot x / RMS(x)` over the last dimension (Zhang and Sennrich 2019).
-
-    Args:
-        x: ``(..., d)``.
-        weight: the gain :math:`g`, ``(d,)``.
-        eps: :math:`\epsilon`.
-
-    Returns:
-        ``(..., d)``, in float32 or float64.
-    """
-    x = at_least_float32(x)
-    return weight * x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + eps)
 
 
 class RMSNorm(nn.Module):
@@ -57,7 +42,7 @@ class RMSNorm(nn.Module):
         if uniform_start:
             _fan_average_uniform_(self.weight)
 
-    def forward(self, z: Tensor, compute: Callable[..., Tensor] = kernels.rms_norm) -> Tensor:
+    def forward(self, z: Tensor, compute: Callable[..., Tensor] = rms_norm) -> Tensor:
         return compute(at_least_float32(z), at_least_float32(self.weight), None, EPSILON)
 
 
@@ -67,8 +52,6 @@ class GatedRMSNorm(RMSNorm):
     :math:`\sigma` is the sigmoid. The start values of the gate :math:`w` are drawn from
     :math:`U(-\sqrt{3/d}, \sqrt{3/d})`, the default of the paper's released code; those of the gain :math:`g` are 1.
     The norm does not depend on the scale of :math:`z`, but the gate does.
-
-    After :meth:`make_generation_fast_`, calls without gradients use parameters that are prepared once.
 
     Args:
         dim: d, the model size.
@@ -82,28 +65,9 @@ class GatedRMSNorm(RMSNorm):
         super().__init__(dim)
         self.gate = nn.Parameter(torch.empty(dim))
         _fan_average_uniform_(self.gate)
-        self._only_generates = False
-        self._folded: Tuple[Any, Optional[kernels.Folded]] = (None, None)
 
-    def forward(self, z: Tensor, compute: Callable[..., Tensor] = kernels.rms_norm) -> Tensor:
-        z = at_least_float32(z)
-        if self._only_generates and compute is kernels.rms_norm and not torch.is_grad_enabled():
-            return self._fold()(z)
-        return compute(z, at_least_float32(self.weight), at_least_float32(self.gate), EPSILON)
-
-    def make_generation_fast_(self, **_: Any) -> None:
-        """Prepare for generation. fairseq calls this for all modules; the model cannot be trained after that."""
-        self._only_generates = True
-
-    def _fold(self) -> kernels.Folded:
-        """Return the prepared parameters; prepare them again if gain or gate was moved, converted or changed."""
-        state = tuple((p.data_ptr(), p._version) for p in (self.weight, self.gate))
-        if self._folded[0] != state:
-            weight, gate = at_least_float32(self.weight), at_least_float32(self.gate)
-            self._folded = state, kernels.Folded.of(weight, gate, EPSILON)
-        folded = self._folded[1]
-        assert folded is not None  # made above
-        return folded
+    def forward(self, z: Tensor, compute: Callable[..., Tensor] = rms_norm) -> Tensor:
+        return compute(at_least_float32(z), at_least_float32(self.weight), at_least_float32(self.gate), EPSILON)
 
 
 class GatedLayerNorm(GatedRMSNorm):
@@ -124,8 +88,9 @@ class GatedLayerNorm(GatedRMSNorm):
 
     def forward(self, z: Tensor, compute: Optional[Callable[..., Tensor]] = None) -> Tensor:
         z = at_least_float32(z)
+        gain, centred = at_least_float32(self.weight), z - z.mean(dim=-1, keepdim=True)
         # the RMS of z - mean(z) is the standard deviation of z
-        return torch.sigmoid(self.gate * z) * rms_norm(z - z.mean(dim=-1, keepdim=True), self.weight)
+        return torch.sigmoid(self.gate * z) * rms_norm(centred, gain, None, EPSILON)
 
 
 def _fan_average_uniform_(vector: Tensor) -> None:

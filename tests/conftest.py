@@ -15,7 +15,8 @@ import pytest
 import torch
 
 import fairseq_rela  # noqa: F401  registers the plugin with fairseq
-from fairseq_rela.models.transformer_rela import TransformerRelaConfig, TransformerRelaModel
+from fairseq_rela.models.config import TransformerRelaConfig
+from fairseq_rela.models.transformer_rela import TransformerRelaModel
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"

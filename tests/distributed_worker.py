@@ -54,7 +54,8 @@ def make(variant, sites):
     """A small model in float64, the same in every process, with norms that are not trivial."""
     from fairseq.data import Dictionary
 
-    from fairseq_rela.models.transformer_rela import TransformerRelaConfig, TransformerRelaModel
+    from fairseq_rela.models.config import TransformerRelaConfig
+    from fairseq_rela.models.transformer_rela import TransformerRelaModel
 
     dictionary = Dictionary()
     for index in range(WORDS):

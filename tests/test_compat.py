@@ -42,7 +42,7 @@ def test_every_dataclass_of_the_plugin_is_one_on_python_3_12():
     from fairseq.dataclass import FairseqDataclass
 
     from fairseq_rela import encoders
-    from fairseq_rela.models.transformer_rela import TransformerRelaConfig
+    from fairseq_rela.models.config import TransformerRelaConfig
     from fairseq_rela.tasks.translation_rela import TranslationRelaConfig
 
     configs = [value for value in vars(encoders).values() if isinstance(value, type)]

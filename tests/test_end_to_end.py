@@ -15,7 +15,7 @@ from fairseq_rela.compat import probe_fairseq
 from fairseq_rela.experiment.tasks import task_names
 from fairseq_rela.experiment.translation import read_hypotheses
 from fairseq_rela.files.lines import read_lines
-from fairseq_rela.models.transformer_rela import FUSED_PARAMETERS
+from fairseq_rela.models.layers import FUSED_PARAMETERS
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""Hand-written gradients against autograd of the plain formula, and finite differences."""
+"""The CPU kernels against autograd of the plain formula, and finite differences."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_rela.kernels import relu_attention
-from fairseq_rela.kernels.relu_attention import attend, keep_mask
+from fairseq_rela.kernels.relu_attention import attend
 from fairseq_rela.kernels.rms_norm import rms_norm
 
 EPS = 1e-8
@@ -51,7 +51,7 @@ def test_finite_differences(gated):
     assert torch.autograd.gradcheck(lambda *a: rms_norm(*(a if gated else (*a, None)), EPS), arguments)
 
 
-@pytest.mark.parametrize("scale", [1e-20, 1e-4, 1.0, 1e4, 1e18])
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e-4, 1.0, 1e4, 1e18, 1e30])
 def test_float32_of_any_size_is_as_good_as_float64(scale):
     arguments = inputs((4, 8), dtype=torch.float32, scale=scale)
     exact = [x.detach().double().requires_grad_() for x in arguments]
@@ -59,17 +59,6 @@ def test_float32_of_any_size_is_as_good_as_float64(scale):
     theirs, _ = gradients(plain, exact)
     torch.testing.assert_close(ours, theirs.float(), rtol=1e-5, atol=1e-6)
     assert all(bool(g.isfinite().all()) for g in our_gradients)
-
-
-@pytest.mark.parametrize("gated", [True, False])
-@pytest.mark.parametrize("rows", [0, 1, 4, 7, 21])  # of 21; one at least
-def test_the_gradient_block_by_block(rows, gated, monkeypatch):
-    arguments = inputs((3, 7, 16), gated)
-    _, want = gradients(plain, arguments)
-    monkeypatch.setattr("fairseq_rela.kernels.rms_norm._BLOCK", rows * 16 * 8)
-    _, got = gradients(rms_norm, arguments)
-    for a, b in zip(got, want):
-        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
 
 
 def test_decoding_and_training_give_the_same():
@@ -82,7 +71,7 @@ def test_decoding_and_training_give_the_same():
     gradients(rms_norm, arguments)  # nothing that inference has kept is in the way
 
 
-def test_what_is_kept_for_the_gradient_is_the_input_and_a_number_a_row():
+def test_nothing_but_the_input_is_kept_for_the_gradient():
     """Autograd of the plain formula keeps five tensors of the input's size."""
     z, weight, gate = inputs((6, 7, 32), dtype=torch.float32)
 
@@ -98,16 +87,16 @@ def test_what_is_kept_for_the_gradient_is_the_input_and_a_number_a_row():
         output.sum().backward()
         return sum(sizes.values())
 
-    assert kept(rms_norm) == z.numel() + 6 * 7 + 2 * 32
+    assert kept(rms_norm) <= z.numel() + 2 * 32
     assert kept(plain) > 3 * z.numel()
 
 
 def test_the_norms_backward_pass_under_autocast_stays_in_float32():
     z, weight, gate = inputs((6, 8), dtype=torch.float32)
-    output = rms_norm(z, weight, gate, EPS)
-    want = torch.autograd.grad(output, (z, weight, gate), torch.ones_like(output), retain_graph=True)
+    first, second = (rms_norm(z, weight, gate, EPS) for _ in range(2))
+    want = torch.autograd.grad(first, (z, weight, gate), torch.ones_like(first))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        got = torch.autograd.grad(output, (z, weight, gate), torch.ones_like(output))
+        got = torch.autograd.grad(second, (z, weight, gate), torch.ones_like(second))
     assert all(torch.equal(a, b) for a, b in zip(got, want))
 
 
@@ -119,13 +108,6 @@ def test_sums_over_many_rows_are_as_exact_as_torchs():
     theirs = torch.autograd.grad(plain(*exact), exact, cotangent.double())
     for a, b in zip(ours[1:], theirs[1:]):
         assert (a - b).abs().max() <= 1e-5 * b.abs().max()
-
-
-def test_it_is_differentiated_once_only():
-    z, weight, gate = inputs((2, 4))
-    (grad,) = torch.autograd.grad(rms_norm(z, weight, gate, EPS).sum(), z, create_graph=True)
-    with pytest.raises(RuntimeError):
-        grad.sum().backward()
 
 
 # -- rectified linear attention --
@@ -158,13 +140,11 @@ def plain_attention(q, k, v, scale, num_heads, key_padding_mask=None, attn_mask=
     return torch.stack(context, 1)
 
 
-def tiled(monkeypatch, size=None, threads=1, rows=1):
-    """Everything in tiles of that many bytes a thread, of so many rows at least, or nothing where None."""
+def tiled(monkeypatch, size=None):
+    """Everything in tiles of that many bytes, or nothing where None."""
     monkeypatch.setattr(relu_attention, "TILED_FROM", 0 if size else 2**62)
     monkeypatch.setattr(relu_attention, "CACHED", 0)
     monkeypatch.setattr(relu_attention, "TILE", size)
-    monkeypatch.setattr(relu_attention, "ROWS", rows)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
 
 
 def padding(B, S):
@@ -183,8 +163,8 @@ def bias(T, S):
     return torch.randn(T, S, generator=torch.Generator().manual_seed(5))
 
 
-# whole; tiles of part of a row's worth, of a few rows, of a few heads, of all
-TILES = (None, 8, 150, 900, 10**6)
+# whole; tiles of part of a row's worth, of a row, of a few rows, of all rows of a sentence
+TILES = (None, 8, 300, 900, 10**6)
 
 
 @pytest.mark.parametrize("tile", TILES)
@@ -208,13 +188,13 @@ def test_attention_is_that_of_autograd(monkeypatch, tile, mask, padded, dtype):
 
 
 @settings(max_examples=40, deadline=None)
-@given(*map(st.integers, (1,) * 6, (6, 6, 3, 3, 400, 4)))
-def test_tiles_of_any_size_are_the_whole(T, S, B, H, tile, threads):
+@given(*map(st.integers, (1,) * 5, (6, 6, 3, 3, 400)))
+def test_tiles_of_any_size_are_the_whole(T, S, B, H, tile):
     arguments = attention_inputs(T, S, B, 2 * H)
     with pytest.MonkeyPatch.context() as patch:
         results = []
         for size in (None, tile):
-            tiled(patch, size, threads)
+            tiled(patch, size)
             context = attend(*arguments, scale=1.0, num_heads=H, key_padding_mask=padding(B, S))
             results.append([context, *torch.autograd.grad(context, arguments, torch.ones_like(context))])
     for whole, part in zip(*results):
@@ -243,9 +223,9 @@ def test_dropout_drops_weights_and_scales_the_rest(monkeypatch, mask):
     torch.manual_seed(11)
     ours = attend(*arguments, dropout=0.25, **options)
     torch.manual_seed(11)
-    kept = keep_mask((12, 5, 7), 2**14)
-    assert 0 < kept.sum() < kept.numel()
-    theirs = plain_attention(*arguments, kept=kept.double() / 0.75, **options)
+    kept = torch.nn.functional.dropout(torch.ones(12, 5, 7, dtype=torch.float64), 0.25)
+    assert 0 < kept.count_nonzero() < kept.numel()
+    theirs = plain_attention(*arguments, kept=kept, **options)
     torch.testing.assert_close(ours, theirs)
     cotangent = torch.randn_like(ours)
     for a, b in zip(torch.autograd.grad(ours, arguments, cotangent), torch.autograd.grad(theirs, arguments, cotangent)):
@@ -269,43 +249,15 @@ def test_dropout_keeps_the_mean_and_drops_what_it_should(monkeypatch, tile):
     assert torch.equal(attend(*ones, scale=0.5, num_heads=2, dropout=p) / S, first)
 
 
-def test_the_gradient_drops_what_the_context_dropped_whatever_the_threads_meanwhile(monkeypatch):
-    arguments = attention_inputs()
-    grads = []
-    for threads in (3, 1):
-        tiled(monkeypatch, 150, 3)
-        torch.manual_seed(11)
-        context = attend(*arguments, scale=0.5, num_heads=4, dropout=0.3)
-        tiled(monkeypatch, 150, threads)
-        grads.append(torch.autograd.grad(context, arguments, torch.ones_like(context)))
-    for a, b in zip(*grads):
-        assert torch.equal(a, b)
-
-
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_a_tile_has_heads_for_every_thread(monkeypatch, threads):
-    q, k, v = attention_inputs(dtype=torch.float32)  # 12 heads of 5 queries and 7 keys: 28 bytes a row
-    seen = []
-
-    def relu_(weights):
-        seen.append(tuple(weights.shape))
-        return weights.clamp_(min=0)
-
-    monkeypatch.setattr(torch.Tensor, "relu_", relu_)
-    for size, rows_of_tile, heads_of_tile in ((28, 3, 1), (4 * 28, 4, 1), (5 * 28, 5, 1), (2 * 5 * 28, 5, 2)):
-        tiled(monkeypatch, size, threads, rows=3)
-        attend(q, k, v, scale=0.5, num_heads=4)
-        assert seen[0] == (threads * heads_of_tile, rows_of_tile, 7)
-        assert sum(heads * rows for heads, rows, _ in seen) == 12 * 5
-        seen.clear()
-
-
-@pytest.mark.parametrize("threshold", [0, 1, 6554, 32768, 65535])
-def test_rate_of_the_mask_of_dropout(threshold):
-    torch.manual_seed(0)
-    n, rate = 10**6, threshold / 65536
-    dropped = n - int(keep_mask((n // 4, 4), threshold).sum())
-    assert abs(dropped - n * rate) <= 5 * (n * rate * (1 - rate)) ** 0.5
+def test_the_gradient_drops_what_the_context_dropped(monkeypatch):
+    """The context is linear in the values, so their product with their gradient is the context again."""
+    tiled(monkeypatch, 300)
+    q, k, v = arguments = attention_inputs()
+    context = attend(*arguments, scale=0.5, num_heads=4, dropout=0.3)
+    cotangent = torch.randn_like(context)
+    torch.randn(100)  # the generator goes on meanwhile
+    (grad,) = torch.autograd.grad(context, v, cotangent)
+    torch.testing.assert_close((grad * v).sum(), (context * cotangent).sum())
 
 
 def test_at_a_score_of_zero_there_is_no_gradient():
@@ -355,38 +307,21 @@ def test_what_is_kept_is_no_more_than_of_softmax(monkeypatch, dropout):
         return attend(*arguments, scale=0.5, num_heads=4, dropout=dropout)
 
     tiled(monkeypatch)
-    whole = kept_bytes(ours)
-    assert whole == inputs_bytes + scores_bytes <= kept_bytes(softmax)
+    assert inputs_bytes + scores_bytes <= kept_bytes(ours) <= kept_bytes(softmax)
     tiled(monkeypatch, 4096)
-    assert kept_bytes(ours) == inputs_bytes
-
-
-def test_attention_is_differentiated_once_only():
-    arguments = attention_inputs()
-    loss = attend(*arguments, scale=0.5, num_heads=4).square().sum()
-    (grad,) = torch.autograd.grad(loss, arguments[:1], create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        grad.sum().backward()
-
-
-def test_a_backward_pass_under_autocast_stays_in_float32():
-    arguments = attention_inputs(dtype=torch.float32)
-    context = attend(*arguments, scale=0.5, num_heads=4)
-    want = torch.autograd.grad(context, arguments, torch.ones_like(context), retain_graph=True)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        got = torch.autograd.grad(context, arguments, torch.ones_like(context))
-    for a, b in zip(got, want):
-        assert torch.equal(a, b)
+    assert kept_bytes(ours) <= inputs_bytes
 
 
 def test_long_inputs_are_tiled_and_short_ones_are_not(monkeypatch):
     """By the keys and the bytes of the scores; the sizes are those at which one takes less time than the other."""
-    called = []
-    for name in ("_Whole", "_Tiled"):
-        monkeypatch.setattr(getattr(relu_attention, name), "apply", lambda *a, name=name: called.append(name))
+    calls = []
+    monkeypatch.setattr(relu_attention, "_attend_to_all", lambda q, *args, **options: calls.append(q) or q)
     whole = ((32, 32, 128), (511, 511, 64), (512, 512, 3), (2048, 256, 64), (16, 2048, 4))
     in_tiles = ((512, 512, 4), (64, 1024, 32), (2048, 2048, 2), (8192, 8192, 1))
     for T, S, B in (*whole, *in_tiles):
         q, k = torch.empty(T, B, 512, device="meta"), torch.empty(S, B, 512, device="meta")
-        attend(q, k, k, scale=1.0, num_heads=8)
-    assert called == ["_Whole"] * len(whole) + ["_Tiled"] * len(in_tiles)
+        calls.clear()
+        with torch.no_grad():
+            assert attend(q, k, k, scale=1.0, num_heads=8).shape == q.shape
+        assert (len(calls) > 1) == ((T, S, B) in in_tiles)
+        assert len(calls) == 1 or all(len(part) * S * 8 * 4 <= relu_attention.TILE for part in calls)

@@ -14,15 +14,10 @@ from omegaconf import OmegaConf
 
 from fairseq_rela.attention import VariantAttention
 from fairseq_rela.errors import InputError
-from fairseq_rela.models import transformer_rela
-from fairseq_rela.models.transformer_rela import (
-    ARCHITECTURES,
-    FUSED_PARAMETERS,
-    TransformerRelaModel,
-    attention_modules,
-    describe_attention,
-)
-from fairseq_rela.variants import VARIANTS
+from fairseq_rela.models.config import ARCHITECTURES, TransformerRelaConfig
+from fairseq_rela.models.layers import FUSED_PARAMETERS
+from fairseq_rela.models.transformer_rela import TransformerRelaModel, attention_modules, describe_attention
+from fairseq_rela.variants import SITES, VARIANTS
 
 # layers, size, FFN, heads, dropout
 TABLE = {
@@ -86,7 +81,7 @@ def test_every_architecture_by_flags_and_by_hydra(arch):
         assert type(model) is TransformerRelaModel
         assert shape_of(model) == TABLE[arch]
         assert count(model) == parameters_without_embeddings(*TABLE[arch][:3])
-        assert describe_attention(model) == ", ".join(f"{s} rela_g x {TABLE[arch][0]}" for s in transformer_rela.SITES)
+        assert describe_attention(model) == ", ".join(f"{s} rela_g x {TABLE[arch][0]}" for s in SITES)
 
 
 def test_the_table_is_complete_and_registered():
@@ -139,7 +134,7 @@ def test_an_unknown_key_is_refused_by_hydra():
 
 def test_every_option_of_fairseqs_transformer_is_there():
     """The flat names are those of fairseq's own command line."""
-    names = set(transformer_rela.TransformerRelaConfig.__dataclass_fields__)
+    names = set(TransformerRelaConfig.__dataclass_fields__)
     parser = argparse.ArgumentParser()
     MODEL_REGISTRY["transformer"].add_args(parser)
     theirs = {action.dest for action in parser._actions} - {"help"}
@@ -374,7 +369,7 @@ def test_the_backend_by_flags_by_hydra_and_of_an_old_checkpoint():
         from_hydra(rela_backend="plain", **tiny),
     ):
         assert {m.backend for m in model.modules() if isinstance(m, VariantAttention)} == {"plain"}
-    config = transformer_rela.TransformerRelaConfig(**SIZES, dropout=0.0)
+    config = TransformerRelaConfig(**SIZES, dropout=0.0)
     assert config.rela_backend == "auto"
     old = argparse.Namespace(**vars(config))
     del old.rela_backend

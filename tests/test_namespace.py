@@ -11,12 +11,8 @@ from fairseq.models import register_model_architecture
 from fairseq.trainer import Trainer
 from test_models import random_batch
 
-from fairseq_rela.models.transformer_rela import (
-    MODEL_NAME,
-    TransformerRelaModel,
-    apply_architecture,
-    describe_attention,
-)
+from fairseq_rela.models.config import MODEL_NAME, apply_architecture
+from fairseq_rela.models.transformer_rela import TransformerRelaModel, describe_attention
 
 TINY = ["--encoder-embed-dim", "16", "--decoder-embed-dim", "16", "--encoder-ffn-embed-dim", "24"]
 TINY += ["--decoder-ffn-embed-dim", "24", "--encoder-attention-heads", "4", "--decoder-attention-heads", "4"]

@@ -1,7 +1,5 @@
 """The norms, against the formulas in numpy, and where half precision would break them."""
 
-import copy
-
 import numpy as np
 import pytest
 import torch
@@ -76,48 +74,3 @@ def test_rms_norm_is_scale_invariant_and_the_gate_is_not():
     torch.testing.assert_close(RMSNorm(8)(3 * z), RMSNorm(8)(z))
     gated = GatedRMSNorm(8)
     assert not torch.allclose(gated(30 * z), gated(z), atol=1e-3)
-
-
-@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 2e-6), (torch.bfloat16, 2e-6)])
-@pytest.mark.parametrize("size", [0.0, 1e-7, 1.0, 300.0, 1e4])
-def test_made_ready_for_generation_it_computes_the_same(size, dtype, tolerance):
-    """With gates of 0, next to 0 and of either sign; and no more than the plain formula where it has a gradient."""
-    torch.manual_seed(3)
-    norm = GatedRMSNorm(64).to(dtype)
-    with torch.no_grad():
-        norm.gate[:6] = torch.tensor([0.0, 1e-30, -1e-13, 1e-6, 3.0, -3.0])
-    z = (torch.randn(7, 64) * size).to(dtype)
-    want = norm(z)
-    norm.make_generation_fast_(name="")
-    assert torch.equal(norm(z), want) and want.requires_grad
-    with torch.no_grad():
-        got = norm(z)
-    assert got.dtype == want.dtype
-    torch.testing.assert_close(got, want.detach(), rtol=tolerance, atol=tolerance * float(want.detach().abs().max()))
-
-
-def test_made_ready_for_generation_it_follows_its_parameters():
-    """Changed, loaded and converted after fairseq has said that the model will only generate."""
-    torch.manual_seed(4)
-    norm, other, z = GatedRMSNorm(16), GatedRMSNorm(16), torch.randn(3, 16)
-    norm.make_generation_fast_()
-
-    def same():
-        with torch.no_grad():
-            fresh = GatedRMSNorm(16).to(norm.weight.dtype)
-            fresh.load_state_dict(norm.state_dict())
-            torch.testing.assert_close(norm(z.to(norm.weight.dtype)), fresh(z.to(norm.weight.dtype)))
-
-    same()
-    with torch.no_grad():
-        norm.gate.add_(1)
-    same()
-    norm.load_state_dict(other.state_dict())
-    same()
-    norm.double()
-    same()
-    assert set(norm.state_dict()) == {"weight", "gate"}
-    copied = copy.deepcopy(norm)
-    with torch.no_grad():
-        copied.gate.zero_()
-        torch.testing.assert_close(copied(z.double()), norm.weight * z / z.square().mean(-1, True).sqrt() / 2)

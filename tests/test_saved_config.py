@@ -11,8 +11,8 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf, open_dict
 
 from fairseq_rela.errors import InputError
+from fairseq_rela.models.config import TransformerRelaConfig
 from fairseq_rela.models.kept_layers import keep_layers
-from fairseq_rela.models.transformer_rela import TransformerRelaConfig
 from fairseq_rela.tasks.translation_rela import TranslationRelaConfig, TranslationRelaTask
 
 TINY = ["--encoder-embed-dim", "16", "--decoder-embed-dim", "16", "--encoder-ffn-embed-dim", "24"]

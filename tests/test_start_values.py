@@ -11,12 +11,8 @@ from fairseq.models.transformer import TransformerModelBase
 from test_models import from_flags, from_hydra
 
 from fairseq_rela.errors import InputError
-from fairseq_rela.models.transformer_rela import (
-    TransformerRelaConfig,
-    TransformerRelaModel,
-    apply_architecture,
-    nested_config,
-)
+from fairseq_rela.models.config import TransformerRelaConfig, apply_architecture, nested_config
+from fairseq_rela.models.transformer_rela import TransformerRelaModel
 
 
 def build(seed=1, **options):

@@ -16,14 +16,13 @@ from test_models import random_batch
 
 from fairseq_rela.errors import InputError
 from fairseq_rela.experiment.tasks import task_names
-from fairseq_rela.tasks.translation_rela import (
+from fairseq_rela.tasks.gnmt import (
     GNMTScoring,
     GNMTSequenceGenerator,
     GNMTSequenceGeneratorWithAlignment,
-    TranslationRelaConfig,
-    TranslationRelaTask,
     gnmt_length_penalty,
 )
+from fairseq_rela.tasks.translation_rela import TranslationRelaConfig, TranslationRelaTask
 from fairseq_rela.variants import VARIANTS
 
 

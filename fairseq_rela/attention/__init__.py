@@ -1,5 +1,6 @@
 """Multi-head attention with a choice of weight function and norm."""
 
-from .plain import VariantAttention, attention_name, build_attention, refuse_backend
+from .build import attention_name, build_attention, refuse_backend
+from .plain import VariantAttention
 
 __all__ = ["VariantAttention", "attention_name", "build_attention", "refuse_backend"]

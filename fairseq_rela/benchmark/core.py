@@ -128,7 +128,7 @@ def candidates(cell: Cell, x: Inputs) -> Dict[str, Callable[[], Tensor]]:
         return context.permute(2, 0, 1, 3).reshape(cell.length, cell.batch, cell.dim)
 
     def rela_g_plain() -> Tensor:
-        return x.norm(explicit(functional.relu_))
+        return x.norm(explicit(functional.relu))
 
     found = {
         "softmax": lambda: explicit(lambda scores: F.softmax(scores, dim=-1)),

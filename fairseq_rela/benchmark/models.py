@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from fairseq.data import Dictionary
 from fairseq.sequence_generator import SequenceGenerator
 
-from ..models.transformer_rela import MODEL_NAME, TransformerRelaConfig, TransformerRelaModel, apply_architecture
+from ..models.config import MODEL_NAME, TransformerRelaConfig, apply_architecture
+from ..models.transformer_rela import TransformerRelaModel
 from .timing import Times, Timing, compare, summary
 
 BASELINE = "softmax"

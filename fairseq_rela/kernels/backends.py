@@ -35,11 +35,6 @@ class Kernel(NamedTuple):
 _CPU = Kernel("cpu", relu_attention.attend, rms_norm.rms_norm, takes_half=False)
 
 
-def describe(name: str) -> str:
-    """Return a phrase for the log from ``plain`` or the name of a kernel."""
-    return "plain PyTorch" if name == "plain" else f"the kernel {name}"
-
-
 def find(query: Tensor, head_dim: int, attn_mask: Optional[Tensor]) -> Tuple[Optional[Kernel], str]:
     """Return the kernel for a pass over whole sequences, or None and the reason why there is no kernel.
 

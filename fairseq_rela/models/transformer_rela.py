@@ -1,18 +1,17 @@
 """The Transformer (Vaswani et al. 2017) with a choice of attention at each site, as fairseq model and architectures.
 
 The sites are the self-attention of the encoder, the self-attention of the decoder, and the cross-attention from the
-decoder to the encoder. All else is fairseq's Transformer. ``--arch`` takes a key of :data:`ARCHITECTURES`, and
-``--attention`` and ``--attention-sites`` take the names of :mod:`fairseq_rela.variants`.
+decoder to the encoder. All else is fairseq's Transformer. ``--arch`` takes a key of
+:data:`fairseq_rela.models.config.ARCHITECTURES`, and ``--attention`` and ``--attention-sites`` take the names of
+:mod:`fairseq_rela.variants`.
 """
 
 import argparse
-import dataclasses
 import logging
 from collections import Counter
 from contextlib import nullcontext
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
-from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.distributed import fsdp_wrap
 from fairseq.models import register_model, register_model_architecture
@@ -22,336 +21,29 @@ from fairseq.models.transformer import (
     TransformerEncoderBase,
     TransformerModelBase,
 )
-from fairseq.models.transformer.transformer_config import DecoderConfig, EncDecBaseConfig, QuantNoiseConfig
-from fairseq.modules import MultiheadAttention, transformer_layer
+from fairseq.modules import MultiheadAttention
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from omegaconf import OmegaConf, open_dict
 from torch import Tensor, nn
 
-from ..attention import VariantAttention, attention_name, build_attention, refuse_backend
+from ..attention import VariantAttention, attention_name
 from ..errors import InputError, one_line_in_fairseq
 from ..kernels import backends
-from ..variants import DEFAULT_VARIANT, SITES, VARIANTS, find_variant, parse_sites
+from ..variants import SITES
+from .config import (
+    ARCHITECTURES,
+    MODEL_NAME,
+    TransformerRelaConfig,
+    apply_architecture,
+    check_config,
+    complete_config,
+    nested_config,
+    record_built,
+)
 from .kept_layers import keep_layers, parse_layers
-from .start_values import CHOICES as START_VALUES
-from .start_values import refuse_start_values, start_as_released
+from .layers import FUSED_PARAMETERS, TransformerRelaDecoderLayer, TransformerRelaEncoderLayer
 
 logger = logging.getLogger(__name__)
-
-MODEL_NAME = "transformer_rela"
-
-# Values of each --arch, as differences from the first one. They apply to options that are None in the config below.
-ARCHITECTURES: Dict[str, Dict[str, Any]] = {
-    "transformer_rela": {
-        "encoder_layers": 6,
-        "encoder_embed_dim": 512,
-        "encoder_ffn_embed_dim": 2048,
-        "encoder_attention_heads": 8,
-        "decoder_layers": 6,
-        "decoder_embed_dim": 512,
-        "decoder_ffn_embed_dim": 2048,
-        "decoder_attention_heads": 8,
-        "dropout": 0.1,
-    },
-    "transformer_rela_wmt_en_de": {},
-    "transformer_rela_iwslt_de_en": {
-        "encoder_ffn_embed_dim": 1024,
-        "encoder_attention_heads": 4,
-        "decoder_ffn_embed_dim": 1024,
-        "decoder_attention_heads": 4,
-    },
-    "transformer_rela_big": {
-        "encoder_embed_dim": 1024,
-        "encoder_ffn_embed_dim": 4096,
-        "encoder_attention_heads": 16,
-        "decoder_embed_dim": 1024,
-        "decoder_ffn_embed_dim": 4096,
-        "decoder_attention_heads": 16,
-        "dropout": 0.3,
-    },
-    "transformer_rela_tiny": {
-        "encoder_layers": 2,
-        "encoder_embed_dim": 128,
-        "encoder_ffn_embed_dim": 256,
-        "encoder_attention_heads": 4,
-        "decoder_layers": 2,
-        "decoder_embed_dim": 128,
-        "decoder_ffn_embed_dim": 256,
-        "decoder_attention_heads": 4,
-    },
-}
-
-_NESTED = {"encoder": EncDecBaseConfig, "decoder": DecoderConfig, "quant_noise": QuantNoiseConfig}
-
-
-def _flat_fields() -> List[tuple]:
-    """Return (name, type, field) of every option, named as on fairseq's command line (``encoder_layers``).
-
-    fairseq's config is nested, and its command line and Hydra use different names for the options; here the config
-    is flat, and the names agree. Options that an architecture sets have the default None, so that an option that the
-    user sets can be recognised.
-    """
-    own = [
-        (
-            "attention",
-            str,
-            dataclasses.field(
-                default=DEFAULT_VARIANT, metadata={"help": f"attention variant: one of {', '.join(VARIANTS)}"}
-            ),
-        ),
-        (
-            "attention_sites",
-            Any,  # a string; check_config makes one of a list in a Hydra override
-            dataclasses.field(
-                default=",".join(SITES),
-                metadata={"help": "where it is used, of encoder,decoder,cross; the sites left out keep softmax"},
-            ),
-        ),
-        (
-            "rela_backend",
-            str,
-            dataclasses.field(
-                default="auto",
-                metadata={"help": "; ".join(f"{name}: {summary}" for name, summary in backends.CHOICES.items())},
-            ),
-        ),
-        (
-            "rela_init",
-            str,
-            dataclasses.field(
-                default="fairseq",
-                metadata={
-                    "help": "start values of the layers; "
-                    + "; ".join(f"{name}: {summary}" for name, summary in START_VALUES.items())
-                },
-            ),
-        ),
-    ]
-    theirs = []
-    for outer in dataclasses.fields(TransformerConfig):
-        if outer.name == "_name":
-            continue
-        if outer.name in _NESTED:
-            inner = dataclasses.fields(_NESTED[outer.name])
-            theirs += [(f"{outer.name}_{f.name}", f) for f in inner if f.name != "_name"]
-        else:
-            theirs.append((outer.name, outer))
-    return own + [(name, *_type_and_default(name, field)) for name, field in theirs]
-
-
-def _type_and_default(name: str, field: dataclasses.Field) -> tuple:
-    metadata = dict(field.metadata)
-    if name in ARCHITECTURES[MODEL_NAME]:
-        metadata["help"] = f"{metadata.get('help', name)} (default: the architecture's)"
-        kind = float if name == "dropout" else int
-        return Optional[kind], dataclasses.field(default=None, metadata=metadata)
-    if name in ("decoder_input_dim", "decoder_output_dim"):
-        metadata["help"] = f"{name.replace('_', ' ')} (default: decoder_embed_dim)"
-        return Optional[int], dataclasses.field(default=None, metadata=metadata)
-    # fairseq declares a list but uses a string such as "0,2,4"; complete_config makes that string of a list
-    if name.endswith("_layers_to_keep"):
-        return Any, dataclasses.field(default=None, metadata=metadata)
-    if field.default is not dataclasses.MISSING:
-        return field.type, dataclasses.field(default=field.default, metadata=metadata)
-    return field.type, dataclasses.field(default_factory=field.default_factory, metadata=metadata)
-
-
-TransformerRelaConfig = dataclasses.make_dataclass(
-    "TransformerRelaConfig",
-    _flat_fields(),
-    bases=(FairseqDataclass,),
-    namespace={
-        "__module__": __name__,
-        "__doc__": "Every option of fairseq's Transformer, flat, and the choice of attention. Values stay plain.",
-    },
-)
-
-
-def apply_architecture(cfg: Any, name: str) -> None:
-    """Set the options of architecture ``name`` in ``cfg`` where they are missing or None.
-
-    Args:
-        cfg: an ``argparse.Namespace``, a ``TransformerRelaConfig`` or a ``DictConfig``, changed in place.
-        name: a key of :data:`ARCHITECTURES`. Any other name, such as an architecture that another plugin registered,
-            gives the values of ``transformer_rela``.
-    """
-    for key, value in {**ARCHITECTURES[MODEL_NAME], **ARCHITECTURES.get(name, {})}.items():
-        if getattr(cfg, key, None) is None:
-            setattr(cfg, key, value)
-    for key in ("decoder_input_dim", "decoder_output_dim"):
-        if getattr(cfg, key, None) is None:
-            setattr(cfg, key, cfg.decoder_embed_dim)
-
-
-def complete_config(cfg: Any, name: str) -> None:
-    """Set all options in ``cfg`` that are missing or None, to the architecture's value or else to the default.
-
-    If ``encoder_layers_to_keep`` or ``decoder_layers_to_keep`` is given, the number of layers becomes the number of
-    kept layers.
-
-    Args:
-        cfg: as for :func:`apply_architecture`.
-        name: as for :func:`apply_architecture`.
-
-    Raises:
-        InputError: the layers to keep are not a list of different numbers from 0.
-    """
-    apply_architecture(cfg, name)
-    for key, value in vars(TransformerRelaConfig()).items():
-        if key != "_name" and getattr(cfg, key, None) is None:
-            setattr(cfg, key, value)
-    for side in ("encoder", "decoder"):
-        kept = getattr(cfg, f"{side}_layers_to_keep")
-        if kept not in (None, ""):
-            text = str(kept) if isinstance(kept, (str, int)) else ",".join(map(str, kept))
-            setattr(cfg, f"{side}_layers_to_keep", text)
-            setattr(cfg, f"{side}_layers", len(parse_layers(side, text)))
-
-
-def record_built(model: "TransformerRelaModel", cfg: Any) -> None:
-    """Copy the options that ``model`` was built with into ``cfg``, so that a checkpoint with this config loads again.
-
-    fairseq saves the config of the command line, but changes some options while it builds the model: the number of
-    layers if only some are kept, shared embeddings, and activation checkpointing.
-
-    Args:
-        model: the model that was built.
-        cfg: the config that fairseq saves, changed in place. ``encoder_layers_to_keep`` and
-            ``decoder_layers_to_keep`` become None.
-    """
-    with open_dict(cfg) if OmegaConf.is_config(cfg) else nullcontext():
-        for key in vars(TransformerRelaConfig()):
-            value = None if key.endswith("_layers_to_keep") else getattr(model.cfg, key)
-            if key != "_name" and getattr(cfg, key, None) != value:
-                setattr(cfg, key, value)
-
-
-def nested_config(cfg: Any) -> TransformerConfig:
-    """Return the nested config that fairseq's layers read, with the plugin's options (``attention``, ...) added."""
-    values = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True) if OmegaConf.is_config(cfg) else vars(cfg)
-    return TransformerConfig.from_namespace(argparse.Namespace(**values))
-
-
-def check_config(cfg: Any) -> None:
-    """Check the options of a model before it is built, and turn a list of attention sites into a string.
-
-    Raises:
-        InputError: an unknown variant, site, backend or kind of start values; a size, number of layers or number of
-            heads below 1; heads that do not divide the model size; a dropout outside [0, 1).
-    """
-    find_variant(cfg.attention)
-    sites = parse_sites(cfg.attention_sites)
-    if not isinstance(cfg.attention_sites, str):
-        cfg.attention_sites = ",".join(site for site in SITES if site in sites)
-    refuse_backend(cfg.attention, _backend(cfg))
-    refuse_start_values(_start_values(cfg))
-    for side in ("encoder", "decoder"):
-        for key in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads"):
-            value = getattr(cfg, f"{side}_{key}")
-            if value < 1:
-                raise InputError(f"--{side}-{key.replace('_', '-')} {value}: give a whole number of at least 1")
-        dim, heads = getattr(cfg, f"{side}_embed_dim"), getattr(cfg, f"{side}_attention_heads")
-        if dim % heads:
-            raise InputError(f"--{side}-attention-heads {heads} does not divide --{side}-embed-dim {dim}")
-    for key in ("dropout", "attention_dropout", "activation_dropout"):
-        if not 0 <= getattr(cfg, key) < 1:
-            raise InputError(f"--{key.replace('_', '-')} {getattr(cfg, key)} is not a probability below 1")
-
-
-class TransformerRelaEncoderLayer(transformer_layer.TransformerEncoderLayerBase):
-    """fairseq's encoder layer with the chosen self-attention.
-
-    fairseq 0.12.2 keeps zero-filled copies of all weights in each encoder layer. After a checkpoint is loaded, it
-    uses them with torch's fused softmax kernel, even if ``self_attn`` is not softmax. This class removes the copies
-    and always runs its own attention.
-    """
-
-    def __init__(self, cfg: TransformerConfig, return_fc: bool = False) -> None:
-        super().__init__(cfg, return_fc=return_fc)
-        for name in FUSED_PARAMETERS:
-            if name in self._parameters:
-                del self._parameters[name]
-        self.can_use_fastpath = False
-        if _start_values(cfg) == "paper":
-            start_as_released(self)
-
-    def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> MultiheadAttention:
-        return _build_site("encoder", super().build_self_attention, embed_dim, cfg, cfg.encoder, self_attention=True)
-
-    def _load_from_state_dict(self, *args) -> None:
-        nn.Module._load_from_state_dict(self, *args)
-
-
-class TransformerRelaDecoderLayer(transformer_layer.TransformerDecoderLayerBase):
-    """fairseq's decoder layer with the chosen self-attention and cross-attention."""
-
-    def __init__(self, cfg: TransformerConfig, no_encoder_attn: bool = False, **options: Any) -> None:
-        super().__init__(cfg, no_encoder_attn, **options)
-        if _start_values(cfg) == "paper":
-            start_as_released(self)
-
-    def build_self_attention(
-        self, embed_dim: int, cfg: TransformerConfig, add_bias_kv: bool = False, add_zero_attn: bool = False
-    ) -> MultiheadAttention:
-        options = dict(add_bias_kv=add_bias_kv, add_zero_attn=add_zero_attn)
-
-        def softmax(embed_dim: int, cfg: TransformerConfig) -> MultiheadAttention:
-            return super(TransformerRelaDecoderLayer, self).build_self_attention(embed_dim, cfg, **options)
-
-        return _build_site(
-            "decoder",
-            softmax,
-            embed_dim,
-            cfg,
-            cfg.decoder,
-            self_attention=not cfg.cross_self_attention,
-            **options,
-        )
-
-    def build_encoder_attention(self, embed_dim: int, cfg: TransformerConfig) -> MultiheadAttention:
-        return _build_site(
-            "cross",
-            super().build_encoder_attention,
-            embed_dim,
-            cfg,
-            cfg.decoder,
-            kdim=cfg.encoder.embed_dim,
-            vdim=cfg.encoder.embed_dim,
-            encoder_decoder_attention=True,
-        )
-
-
-# names of the zero-filled copies in the encoder layer of fairseq 0.12.2
-FUSED_PARAMETERS = tuple(
-    f"{layer}_{kind}" for layer in ("in_proj", "out_proj", "fc1", "fc2") for kind in ("weight", "bias")
-)
-
-
-def _build_site(site: str, softmax, embed_dim: int, cfg: TransformerConfig, side, **options) -> MultiheadAttention:
-    """Return the attention module of one site; a site with softmax gets fairseq's, from fairseq's own method."""
-    if cfg.attention == "softmax" or site not in parse_sites(cfg.attention_sites):
-        return softmax(embed_dim, cfg)
-    return build_attention(
-        cfg.attention,
-        embed_dim,
-        side.attention_heads,
-        dropout=cfg.attention_dropout,
-        q_noise=cfg.quant_noise.pq,
-        qn_block_size=cfg.quant_noise.pq_block_size,
-        xformers_att_config=side.xformers_att_config,
-        backend=_backend(cfg),
-        **options,
-    )
-
-
-def _backend(cfg: Any) -> str:
-    """Return the backend; ``auto`` for older checkpoints, which lack this option."""
-    return getattr(cfg, "rela_backend", None) or "auto"
-
-
-def _start_values(cfg: Any) -> str:
-    """Return the kind of start values; ``fairseq`` for older checkpoints, which lack this option."""
-    return getattr(cfg, "rela_init", None) or "fairseq"
 
 
 def _wrap(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
@@ -518,9 +210,8 @@ def describe_attention(model: nn.Module) -> str:
     """Return one line that lists the attention of each site: ``encoder rela_g x 6, decoder softmax x 6, ...``."""
     parts = []
     for site, modules in attention_modules(model).items():
-        names: Set[str] = {attention_name(m) for m in modules.values()}
-        counts = Counter(attention_name(m) for m in modules.values())
-        parts += [f"{site} {name} x {counts[name]}" for name in sorted(names)]
+        counts = Counter(map(attention_name, modules.values()))
+        parts += [f"{site} {name} x {count}" for name, count in sorted(counts.items())]
     return ", ".join(parts)
 
 

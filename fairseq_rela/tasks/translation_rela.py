@@ -10,7 +10,7 @@ from fairseq import utils
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.data import data_utils
-from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
+from fairseq.sequence_generator import SequenceGeneratorWithAlignment
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -20,52 +20,13 @@ from torch import Tensor
 from ..criterions import has_variant_cross_attention
 from ..errors import InputError, one_line_in_fairseq
 from ..identity import TASK_STATE, dictionary_checksum, identity, refuse_other_data
-from ..models.transformer_rela import TransformerRelaDecoder, TransformerRelaModel, record_built
+from ..models.config import record_built
+from ..models.transformer_rela import TransformerRelaDecoder, TransformerRelaModel
 from ..readers import AlignedScorer, hard_alignment, soft_alignment
 from .batches import TrainingBatches
+from .gnmt import GNMTSequenceGenerator, GNMTSequenceGeneratorWithAlignment
 
 logger = logging.getLogger(__name__)
-
-
-def gnmt_length_penalty(length: int, alpha: float) -> float:
-    r"""Return :math:`((5 + L) / 6)^\alpha` (Wu et al. 2016, eq. 14).
-
-    Args:
-        length: L, the tokens of a hypothesis, with the end of sentence.
-        alpha: :math:`\alpha`; the paper uses 0.6.
-    """
-    return ((5.0 + length) / 6.0) ** alpha
-
-
-class GNMTScoring:
-    r"""Mixin for a sequence generator that scores hypotheses by :math:`\sum \log p \,/\, ((5 + L)/6)^\alpha`.
-
-    The search is fairseq's and stops when ``beam`` hypotheses are finished. These are then scored again and sorted.
-
-    Args:
-        gnmt_lenpen: :math:`\alpha`.
-    """
-
-    def __init__(self, *args: Any, gnmt_lenpen: float, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.gnmt_lenpen = gnmt_lenpen
-
-    def _generate(self, *args: Any, **kwargs: Any) -> List[List[Dict[str, Tensor]]]:
-        finalized = super()._generate(*args, **kwargs)
-        for hypotheses in finalized:
-            for hypothesis in hypotheses:
-                penalty = gnmt_length_penalty(len(hypothesis["tokens"]), self.gnmt_lenpen)
-                hypothesis["score"] = hypothesis["positional_scores"].sum() / penalty
-            hypotheses.sort(key=lambda hypothesis: float(hypothesis["score"]), reverse=True)
-        return finalized
-
-
-class GNMTSequenceGenerator(GNMTScoring, SequenceGenerator):
-    pass
-
-
-class GNMTSequenceGeneratorWithAlignment(SequenceGeneratorWithAlignment, GNMTSequenceGenerator):
-    """GNMT scoring with alignments. fairseq's class stands first, because it calls ``super()._generate``."""
 
 
 # losses that do not read attention weights

@@ -1,0 +1,133 @@
+"""Rectified linear attention by a fused kernel, where one takes the inputs; otherwise the plain path."""
+
+from contextlib import nullcontext
+from typing import Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from ..kernels import backends
+from ..variants import Variant
+from .plain import IncrementalState, VariantAttention, as_minus_infinity
+from .precision import cast, full_precision
+
+
+class FusedAttention(VariantAttention):
+    """Compute whole sequences by a kernel of :mod:`fairseq_rela.kernels.backends` if no weights are requested.
+
+    A kernel computes the context without keeping scores and weights, so it cannot return them, and it does not use
+    fairseq's cache. The plain path computes decoding steps, and calls that request weights.
+
+    Args:
+        backend: ``auto``, or ``fused`` to raise an error where no kernel takes the inputs.
+        variant, embed_dim, num_heads, options: as for :class:`VariantAttention`. The variant uses ReLU.
+    """
+
+    def __init__(self, variant: Variant, embed_dim: int, num_heads: int, *, backend: str, **options) -> None:
+        super().__init__(variant, embed_dim, num_heads, **options)
+        self.backend = backend
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Optional[Tensor],
+        value: Optional[Tensor],
+        key_padding_mask: Optional[Tensor] = None,
+        incremental_state: Optional[IncrementalState] = None,
+        need_weights: bool = True,
+        static_kv: bool = False,
+        attn_mask: Optional[Tensor] = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """Compute the attention output, with the interface of :meth:`VariantAttention.forward`.
+
+        Raises:
+            InputError: the backend is ``fused`` and no kernel takes these inputs.
+        """
+        kernel = None
+        if incremental_state is None and not (need_weights or need_head_weights or before_softmax):
+            kernel = self._kernel(query, key, value, key_padding_mask, attn_mask)
+        if kernel is None:
+            return super().forward(
+                query,
+                key,
+                value,
+                key_padding_mask,
+                incremental_state,
+                need_weights,
+                static_kv,
+                attn_mask,
+                before_softmax,
+                need_head_weights,
+            )
+        self.note_backend(kernel.name)
+        return self._output(kernel, query, key, value, key_padding_mask, attn_mask), None
+
+    def _kernel(
+        self,
+        query: Tensor,
+        key: Optional[Tensor],
+        value: Optional[Tensor],
+        key_padding_mask: Optional[Tensor],
+        attn_mask: Optional[Tensor],
+    ) -> Optional[backends.Kernel]:
+        """Return the kernel for these inputs, or None for the plain path.
+
+        Raises:
+            InputError: the backend is ``fused`` and no kernel takes these inputs.
+        """
+        if torch.jit.is_scripting() or torch.jit.is_tracing() or self.onnx_trace:
+            return None
+        if self.encoder_decoder_attention and self.beam_size > 1:
+            return None  # here fairseq uses every beam_size-th row of the source, which no kernel does
+        source = query if self.self_attention else key
+        if source is None or (value is None and not self.self_attention):
+            return None  # fairseq's forward raises the error
+        shapes = (key_padding_mask, (source.size(1), source.size(0))), (attn_mask, (query.size(0), source.size(0)))
+        if any(mask is not None and tuple(mask.shape) != shape for mask, shape in shapes):
+            return None  # the same; also, fairseq takes a padding mask without dimensions for None
+        kernel, reason = backends.find(query, self.head_dim, attn_mask)
+        if kernel is None and self.backend == "fused":
+            raise InputError(f"--rela-backend fused: {reason}; give auto")
+        return kernel
+
+    def _output(
+        self,
+        kernel: backends.Kernel,
+        query: Tensor,
+        key: Optional[Tensor],
+        value: Optional[Tensor],
+        key_padding_mask: Optional[Tensor],
+        attn_mask: Optional[Tensor],
+    ) -> Tensor:
+        """Return the output, ``(T, B, d)``, with the context and the norm from ``kernel``.
+
+        Keys and values are chosen as in fairseq's forward. If the kernel takes half precision, the projections run in
+        the precision of the model or of autocast, otherwise as on the plain path.
+        """
+        if self.self_attention:
+            key = value = query
+        elif self.encoder_decoder_attention:
+            value = key
+        dropout = self.dropout_module
+        dtype = self.q_proj.weight.dtype
+        if not kernel.takes_half:
+            query, key, value = (x.to(dtype) for x in (query, key, value))
+        with nullcontext() if kernel.takes_half else full_precision(self):
+            q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)  # (T, B, d), (S, B, d), (S, B, d)
+            with torch.autocast(query.device.type, enabled=False):
+                context = kernel.attend(
+                    q,
+                    k,
+                    v,
+                    scale=self.scaling,
+                    num_heads=self.num_heads,
+                    key_padding_mask=key_padding_mask,
+                    attn_mask=attn_mask if backends.is_future_mask(attn_mask) else as_minus_infinity(attn_mask),
+                    dropout=dropout.p if self.training or dropout.apply_during_inference else 0.0,
+                )  # (T, B, d)
+                if self.attn_norm is not None:
+                    context = self.attn_norm(context, kernel.norm)
+            return self.out_proj(cast(context, q.dtype if kernel.takes_half else dtype))

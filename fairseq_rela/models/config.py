@@ -1,0 +1,224 @@
+"""The options of the model, flat, with the values of each architecture.
+
+fairseq's config is nested, and its command line and Hydra use different names for the options. This config is flat, and
+the names agree: ``encoder.layers`` is ``--encoder-layers`` and ``model.encoder_layers``.
+"""
+
+import argparse
+import dataclasses
+from contextlib import nullcontext
+from typing import Any, Dict, List, Optional
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models.transformer import TransformerConfig
+from fairseq.models.transformer.transformer_config import DecoderConfig, EncDecBaseConfig, QuantNoiseConfig
+from omegaconf import OmegaConf, open_dict
+from torch import nn
+
+from ..attention import refuse_backend
+from ..errors import InputError
+from ..kernels import backends
+from ..variants import DEFAULT_VARIANT, SITES, VARIANTS, find_variant, parse_sites
+from .kept_layers import parse_layers
+from .start_values import CHOICES as START_VALUES
+from .start_values import refuse_start_values
+
+MODEL_NAME = "transformer_rela"
+
+# Values of each --arch, as differences from the first one. They apply to options that are None in the config below.
+ARCHITECTURES: Dict[str, Dict[str, Any]] = {
+    "transformer_rela": {
+        "encoder_layers": 6,
+        "encoder_embed_dim": 512,
+        "encoder_ffn_embed_dim": 2048,
+        "encoder_attention_heads": 8,
+        "decoder_layers": 6,
+        "decoder_embed_dim": 512,
+        "decoder_ffn_embed_dim": 2048,
+        "decoder_attention_heads": 8,
+        "dropout": 0.1,
+    },
+    "transformer_rela_wmt_en_de": {},
+    "transformer_rela_iwslt_de_en": {
+        "encoder_ffn_embed_dim": 1024,
+        "encoder_attention_heads": 4,
+        "decoder_ffn_embed_dim": 1024,
+        "decoder_attention_heads": 4,
+    },
+    "transformer_rela_big": {
+        "encoder_embed_dim": 1024,
+        "encoder_ffn_embed_dim": 4096,
+        "encoder_attention_heads": 16,
+        "decoder_embed_dim": 1024,
+        "decoder_ffn_embed_dim": 4096,
+        "decoder_attention_heads": 16,
+        "dropout": 0.3,
+    },
+    "transformer_rela_tiny": {
+        "encoder_layers": 2,
+        "encoder_embed_dim": 128,
+        "encoder_ffn_embed_dim": 256,
+        "encoder_attention_heads": 4,
+        "decoder_layers": 2,
+        "decoder_embed_dim": 128,
+        "decoder_ffn_embed_dim": 256,
+        "decoder_attention_heads": 4,
+    },
+}
+
+
+def _choices(summaries: Dict[str, str]) -> str:
+    return "; ".join(f"{name}: {summary}" for name, summary in summaries.items())
+
+
+@dataclasses.dataclass
+class OwnOptions(FairseqDataclass):
+    """The options that fairseq's Transformer does not have."""
+
+    attention: str = dataclasses.field(
+        default=DEFAULT_VARIANT, metadata={"help": f"attention variant: one of {', '.join(VARIANTS)}"}
+    )
+    # a string; check_config makes one of a list in a Hydra override
+    attention_sites: Any = dataclasses.field(
+        default=",".join(SITES),
+        metadata={"help": "where it is used, of encoder,decoder,cross; the sites left out keep softmax"},
+    )
+    rela_backend: str = dataclasses.field(default="auto", metadata={"help": _choices(backends.CHOICES)})
+    rela_init: str = dataclasses.field(
+        default="fairseq", metadata={"help": f"start values of the layers; {_choices(START_VALUES)}"}
+    )
+
+
+_NESTED = {"encoder": EncDecBaseConfig, "decoder": DecoderConfig, "quant_noise": QuantNoiseConfig}
+
+
+def _options_of_fairseq() -> List[tuple]:
+    """Return (name, type, field) of each option of fairseq's Transformer, with its name on the command line.
+
+    Options that an architecture sets have the default None, so that an option that the user sets can be recognised.
+    """
+    options = []
+    for outer in dataclasses.fields(TransformerConfig):
+        if outer.name in _NESTED:
+            options += [(f"{outer.name}_{f.name}", f) for f in dataclasses.fields(_NESTED[outer.name])]
+        else:
+            options.append((outer.name, outer))
+    return [(name, *_type_and_default(name, f)) for name, f in options if f.name != "_name"]
+
+
+def _type_and_default(name: str, field: dataclasses.Field) -> tuple:
+    metadata = dict(field.metadata)
+    if name in ARCHITECTURES[MODEL_NAME]:
+        metadata["help"] = f"{metadata.get('help', name)} (default: the architecture's)"
+        kind = float if name == "dropout" else int
+        return Optional[kind], dataclasses.field(default=None, metadata=metadata)
+    if name in ("decoder_input_dim", "decoder_output_dim"):
+        metadata["help"] = f"{name.replace('_', ' ')} (default: decoder_embed_dim)"
+        return Optional[int], dataclasses.field(default=None, metadata=metadata)
+    # fairseq declares a list but uses a string such as "0,2,4"; complete_config makes that string of a list
+    if name.endswith("_layers_to_keep"):
+        return Any, dataclasses.field(default=None, metadata=metadata)
+    if field.default is not dataclasses.MISSING:
+        return field.type, dataclasses.field(default=field.default, metadata=metadata)
+    return field.type, dataclasses.field(default_factory=field.default_factory, metadata=metadata)
+
+
+TransformerRelaConfig = dataclasses.make_dataclass(
+    "TransformerRelaConfig",
+    _options_of_fairseq(),
+    bases=(OwnOptions,),
+    namespace={
+        "__module__": __name__,
+        "__doc__": "Every option of fairseq's Transformer, flat, and the choice of attention. Values stay plain.",
+    },
+)
+
+
+def apply_architecture(cfg: Any, name: str) -> None:
+    """Set the options of architecture ``name`` in ``cfg`` where they are missing or None.
+
+    Args:
+        cfg: an ``argparse.Namespace``, a ``TransformerRelaConfig`` or a ``DictConfig``, changed in place.
+        name: a key of :data:`ARCHITECTURES`. Any other name, such as an architecture that another plugin registered,
+            gives the values of ``transformer_rela``.
+    """
+    for key, value in {**ARCHITECTURES[MODEL_NAME], **ARCHITECTURES.get(name, {})}.items():
+        if getattr(cfg, key, None) is None:
+            setattr(cfg, key, value)
+    for key in ("decoder_input_dim", "decoder_output_dim"):
+        if getattr(cfg, key, None) is None:
+            setattr(cfg, key, cfg.decoder_embed_dim)
+
+
+def complete_config(cfg: Any, name: str) -> None:
+    """Set all options in ``cfg`` that are missing or None, to the architecture's value or else to the default.
+
+    If ``encoder_layers_to_keep`` or ``decoder_layers_to_keep`` is given, the number of layers becomes the number of
+    kept layers.
+
+    Args:
+        cfg: as for :func:`apply_architecture`.
+        name: as for :func:`apply_architecture`.
+
+    Raises:
+        InputError: the layers to keep are not a list of different numbers from 0.
+    """
+    apply_architecture(cfg, name)
+    for key, value in vars(TransformerRelaConfig()).items():
+        if key != "_name" and getattr(cfg, key, None) is None:
+            setattr(cfg, key, value)
+    for side in ("encoder", "decoder"):
+        kept = getattr(cfg, f"{side}_layers_to_keep")
+        if kept not in (None, ""):
+            text = str(kept) if isinstance(kept, (str, int)) else ",".join(map(str, kept))
+            setattr(cfg, f"{side}_layers_to_keep", text)
+            setattr(cfg, f"{side}_layers", len(parse_layers(side, text)))
+
+
+def record_built(model: nn.Module, cfg: Any) -> None:
+    """Copy the options that ``model`` was built with into ``cfg``, so that a checkpoint with this config loads again.
+
+    fairseq saves the config of the command line, but changes some options while it builds the model: the number of
+    layers if only some are kept, shared embeddings, and activation checkpointing.
+
+    Args:
+        model: the model that was built.
+        cfg: the config that fairseq saves, changed in place. ``encoder_layers_to_keep`` and
+            ``decoder_layers_to_keep`` become None.
+    """
+    with open_dict(cfg) if OmegaConf.is_config(cfg) else nullcontext():
+        for key in vars(TransformerRelaConfig()):
+            value = None if key.endswith("_layers_to_keep") else getattr(model.cfg, key)
+            if key != "_name" and getattr(cfg, key, None) != value:
+                setattr(cfg, key, value)
+
+
+def nested_config(cfg: Any) -> TransformerConfig:
+    """Return the nested config that fairseq's layers read, with the plugin's options (``attention``, ...) added."""
+    values = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True) if OmegaConf.is_config(cfg) else vars(cfg)
+    return TransformerConfig.from_namespace(argparse.Namespace(**values))
+
+
+def check_config(cfg: Any) -> None:
+    """Check the options of a model before it is built, and turn a list of attention sites into a string.
+
+    Raises:
+        InputError: an unknown variant, site, backend or kind of start values; a size, number of layers or number of
+            heads below 1; heads that do not divide the model size; a dropout outside [0, 1).
+    """
+    refuse_backend(find_variant(cfg.attention), cfg.rela_backend)
+    refuse_start_values(cfg.rela_init)
+    sites = parse_sites(cfg.attention_sites)
+    if not isinstance(cfg.attention_sites, str):
+        cfg.attention_sites = ",".join(site for site in SITES if site in sites)
+    for side in ("encoder", "decoder"):
+        for key in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads"):
+            value = getattr(cfg, f"{side}_{key}")
+            if value < 1:
+                raise InputError(f"--{side}-{key.replace('_', '-')} {value}: give a whole number of at least 1")
+        dim, heads = getattr(cfg, f"{side}_embed_dim"), getattr(cfg, f"{side}_attention_heads")
+        if dim % heads:
+            raise InputError(f"--{side}-attention-heads {heads} does not divide --{side}-embed-dim {dim}")
+    for key in ("dropout", "attention_dropout", "activation_dropout"):
+        if not 0 <= getattr(cfg, key) < 1:
+            raise InputError(f"--{key.replace('_', '-')} {getattr(cfg, key)} is not a probability below 1")
