@@ -167,8 +167,7 @@ def test_the_stages_of_the_help_are_those_of_the_chain():
 
 
 def test_the_choices_of_an_option_are_those_of_its_module():
-    from fairseq_rela.analysis.ranking import DEFAULT_BY, ORDERS
-
+    from fairseq_rela.analysis.orders import DEFAULT_BY, ORDERS
     from fairseq_rela.benchmark.run import PARTS
 
     parser = argparse.ArgumentParser()
