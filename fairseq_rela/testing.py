@@ -52,7 +52,7 @@ def _inputs(length: int = QUERIES) -> Tensor:
     return torch.randn(length, SENTENCES, SIZE, dtype=torch.float64)
 
 
-def _compare(name: str, what: str, found: Tensor, expected: Tensor, tolerance: float = 1e-8) -> None:
+def _compare(name: str, what: str, found: Tensor, expected: Tensor, tolerance: float = 1e-6) -> None:
     difference = (found.double() - expected.double()).abs().max().item()
     if not difference <= tolerance * max(1.0, expected.abs().max().item()):
         raise InputError(f"variant {name}: {what}: results differ by {difference:.2g}")
