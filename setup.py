@@ -23,6 +23,7 @@ setup(
     # fairseq comes under several names and brings its own torch: neither is required here
     install_requires=[
         "entmax>=1.0",
+        "jinja2",
         "PyYAML",
         "regex",
         "requests",

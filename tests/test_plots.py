@@ -9,6 +9,8 @@ from conftest import ROOT, run
 pytest.importorskip("matplotlib")
 
 from fairseq_rela.report import plots
+from fairseq_rela.report.characters import visible
+from fairseq_rela.report.plots import fonts
 from fairseq_rela.variants import VARIANTS
 
 STYLES = plots.choose_styles([("softmax", "softmax"), ("rela_g", "rela_g")])
@@ -68,9 +70,9 @@ def test_hostile_names_are_drawn_and_the_bytes_are_the_same_each_time(kind):
 
 
 def test_what_no_font_has_is_named_by_its_position(monkeypatch):
-    monkeypatch.setattr(plots, "_characters", lambda: frozenset(range(128)))
-    assert plots._drawable_names(["Hund", "\u4e2d", "_x"]) == ["Hund", "[2]", " _x"]
-    assert plots.visible("a\u2028b\x00") == "a\\u2028b\\u0000"
+    monkeypatch.setattr(fonts, "known_characters", lambda: frozenset(range(128)))
+    assert fonts.drawable_names(["Hund", "\u4e2d", "_x"]) == ["Hund", "[2]", " _x"]
+    assert visible("a\u2028b\x00") == "a\\u2028b\\u0000"
 
 
 def test_bars_have_their_values():

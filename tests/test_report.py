@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import html
 import json
 import re
 import shutil
@@ -10,14 +11,17 @@ from html.parser import HTMLParser
 import numpy
 import pytest
 from conftest import SHARED
+from markupsafe import escape
 from test_speed import benchmark
 
 pytest.importorskip("matplotlib")
 
 from fairseq_rela.errors import InputError
-from fairseq_rela.report import markup, paper
+from fairseq_rela.report import figure_folder, paper, sentences
 from fairseq_rela.report import page as report
-from fairseq_rela.report.runs import group_runs, load_runs
+from fairseq_rela.report.characters import visible
+from fairseq_rela.report.groups import group_runs
+from fairseq_rela.report.records import load_runs
 
 SITES = ("encoder", "decoder", "cross")
 HOSTILE = ["</script><script>alert(1)</script>", '"onmouseover=alert(1) x="', "a\u2028b", "<!--", "&amp;", "'", "</s>"]
@@ -161,8 +165,8 @@ def test_hostile_tokens_are_text(page):
     content = page.read_text(encoding="utf-8")
     assert "alert(1)</script>" not in content and "\u2028" not in content and "<b>NOUN" not in content
     assert "</script><script>alert(1)</script>" in "".join(parser.text)  # among the words that wake a head
-    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', content).group(1)
-    assert policy.startswith("default-src &#x27;none&#x27;; img-src data:;") and "unsafe" not in policy
+    policy = html.unescape(re.search(r'Content-Security-Policy" content="([^"]*)"', content).group(1))
+    assert policy.startswith("default-src 'none'; img-src data:;") and "unsafe" not in policy
 
 
 def test_the_view_has_the_weights(page):
@@ -181,10 +185,10 @@ def test_the_view_has_the_weights(page):
 
 
 def test_sixteen_bits_make_no_zero_and_no_infinity():
-    from fairseq_rela.report.runs import Example
+    from fairseq_rela.report.run import Example
 
     weights = numpy.array([[[1e-12, 0.0, -1e-12, 1e9]]])
-    packed = report._packed(Example(0, ["a"] * 4, ["b"], {"cross": [weights]}))
+    packed = sentences.pack(Example(0, ["a"] * 4, ["b"], {"cross": [weights]}))
     data = numpy.frombuffer(base64.b64decode(packed["weights"]["cross"][0]["data"]), dtype="<f2")
     assert (numpy.sign(data) == [1, 0, -1, 1]).all() and numpy.isfinite(data).all()
 
@@ -280,7 +284,7 @@ def test_selections_of_a_ranking_are_shown(tmp_path):
     shown = page.read_text()
     for part in ("Selections of ranked.tsv", "1,234,000", "10,000", "0.1250", "ranked by log probability", ">42<"):
         assert part in shown
-    assert "<script>alert" not in shown and all(markup.text(word) in shown for word in HOSTILE)
+    assert "<script>alert" not in shown and all(str(escape(visible(word))) in shown for word in HOSTILE)
     with pytest.raises(InputError, match="no such file"):
         report.write_report(runs, page, rankings=[tmp_path / "other.tsv"])
     assert page.read_text() == shown
@@ -574,7 +578,7 @@ def test_outputs_are_replaced_whole_and_foreign_folders_are_left(tmp_path, page,
         raise InputError(f"{path}: cannot be written (No space left on device)")
 
     with monkeypatch.context() as patch:
-        patch.setattr(report, "write_whole", full)
+        patch.setattr(figure_folder, "write_whole", full)
         with pytest.raises(InputError, match="No space"):
             report.write_report([run], output)
     assert (sorted(path.name for path in (tmp_path / "report_figures").iterdir()), output.read_bytes()) == before
@@ -582,6 +586,9 @@ def test_outputs_are_replaced_whole_and_foreign_folders_are_left(tmp_path, page,
     with pytest.raises(InputError, match=r"mine\.txt"):
         report.write_report([run], output)
     assert (tmp_path / "report_figures" / "mine.txt").read_text() == "kept"
+    (tmp_path / "other_figures").write_text("kept")
+    with pytest.raises(InputError, match="other_figures is a file, where the folder of the figures has to be"):
+        report.write_report([run], tmp_path / "other.html")
 
 
 def test_output_is_an_html_file_and_runs_are_given_once(tmp_path):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fairseq_rela.errors import InputError
-from fairseq_rela.report.speed import load_speeds, rows
+from fairseq_rela.report.speed import load_speeds, rows, speeds_of
 
 
 def times(**seconds):
@@ -48,6 +48,14 @@ def test_times_become_speeds_over_softmax(tmp_path):
     assert alone.overall == {"softmax": 1.0, "rela_g": 4.0 / 6.5}  # (1 + 3) s to (0.5 + 6) s
     assert speeds.device == "a chip, 2 threads of 2 cores, torch 2.13.0"
     assert {"batch": 1, "attention": "rela_g", "source_length": 32, "speed_over_softmax": 0.5} in rows(speeds.decoding)
+
+
+def test_each_batch_size_is_drawn_over_its_own_lengths():
+    pytest.importorskip("matplotlib")
+    from fairseq_rela.report.figures import speed_figure
+
+    panels = speed_figure(speeds_of(benchmark())).draw().axes
+    assert [[label.get_text() for label in axis.get_xticklabels()] for axis in panels] == [["8", "32"], ["8"]]
 
 
 def test_a_part_may_be_missing(tmp_path):

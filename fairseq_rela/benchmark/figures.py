@@ -48,6 +48,10 @@ def _bare(result: Dict[str, Any]) -> List[Dict[str, Any]]:
     return sorted(cells or result["core"], key=lambda cell: cell["length"])
 
 
+def _lengths(cells: List[Dict[str, Any]]) -> List[int]:
+    return [cell["length"] for cell in cells]
+
+
 def _lines(cells: List[Dict[str, Any]], value: Callable[[Dict[str, Any], str], Optional[float]]) -> List[plots.Line]:
     """Return a line for each name that has a value in some cell, with a gap where it has none."""
     lines = []
@@ -76,11 +80,10 @@ def _core(result: Dict[str, Any]) -> Any:
     cells = [cell for cell in cells if cell["baseline"] == "softmax"] or cells
     titles: Tuple[Tuple[str, str], ...] = (("forward", "forward"), ("forward_backward", "forward and backward"))
     panels = [
-        plots.Panel(title, "time over softmax's", _lines(cells, ratio_in(passes)), log=True) for passes, title in titles
+        plots.Panel(title, "time over softmax's", _lines(cells, ratio_in(passes)), log=True, places=_lengths(cells))
+        for passes, title in titles
     ]
-    return plots.draw_layer_lines(
-        [panels], _styles(panels), _SOLID, _DASHED, [cell["length"] for cell in cells], "length T"
-    )
+    return plots.draw_layer_lines([panels], _styles(panels), _SOLID, _DASHED, "length T")
 
 
 def _memory(result: Dict[str, Any]) -> Any:
@@ -90,10 +93,10 @@ def _memory(result: Dict[str, Any]) -> Any:
         sizes = cell.get("saved_bytes", {})
         return sizes[name] / cell["tokens"] / 1024 if name in sizes else None
 
-    panels = [plots.Panel("kept for the gradient", "KiB a token", _lines(cells, kept), log=True)]
-    return plots.draw_layer_lines(
-        [panels], _styles(panels), _SOLID, _DASHED, [cell["length"] for cell in cells], "length T"
-    )
+    panels = [
+        plots.Panel("kept for the gradient", "KiB a token", _lines(cells, kept), log=True, places=_lengths(cells))
+    ]
+    return plots.draw_layer_lines([panels], _styles(panels), _SOLID, _DASHED, "length T")
 
 
 def _decoding(result: Dict[str, Any]) -> Any:
@@ -103,7 +106,7 @@ def _decoding(result: Dict[str, Any]) -> Any:
 def _flops(result: Dict[str, Any]) -> Any:
     rows = result["flops"]
     lines = [plots.Line(paper.NAMES[name], [row[name] for row in rows]) for name in ("softmax", "rela_g")]
-    panels = [plots.Panel("weights and norm of a sublayer (Table 4)", "operations", lines, log=True)]
-    return plots.draw_layer_lines(
-        [panels], _styles(panels), places=[row["length"] for row in rows], axis_name="length T"
-    )
+    panels = [
+        plots.Panel("weights and norm of a sublayer (Table 4)", "operations", lines, log=True, places=_lengths(rows))
+    ]
+    return plots.draw_layer_lines([panels], _styles(panels), axis_name="length T")

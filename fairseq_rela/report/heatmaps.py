@@ -2,34 +2,17 @@
 
 import re
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
-
-import numpy
+from typing import Any, Dict, List, Sequence
 
 from ..errors import InputError
 from ..files.outputs import write_whole
 from ..variants import SITES
 from . import plots
-from .runs import read_example
+from .head import AXES, Head
+from .records import read_example
 
 _NAME = re.compile(r"(encoder|decoder|cross)\.layer([0-9]{1,4})\.(?:head([0-9]{1,4})|mean)")
-_AXES = {
-    "cross": ("source (key)", "target (query)"),
-    "encoder": ("attended piece (key)", "piece (query)"),
-    "decoder": ("attended piece (key)", "piece (query)"),
-}
 KINDS = ("png", "svg")
-
-
-class Head(NamedTuple):
-    """A head of a layer, or the mean over its heads if ``head`` is None; layers and heads count from 0."""
-
-    site: str
-    layer: int
-    head: Optional[int]
-
-    def __str__(self) -> str:
-        return f"{self.site}.layer{self.layer}." + ("mean" if self.head is None else f"head{self.head}")
 
 
 def parse_head(name: str) -> Head:
@@ -65,12 +48,8 @@ def draw(analysis: Dict[str, Any], heads: Sequence[Head]) -> Dict[str, bytes]:
     for sentence in analysis["examples"]["sentences"]:
         example = read_example(sentence)
         for head in heads:
-            layer = example.weights[head.site][head.layer]
-            weights: numpy.ndarray = layer.mean(axis=0) if head.head is None else layer[head.head]
-            queries, keys = example.sides(head.site)
             title = f"{analysis['label']}, sentence {example.number}: {head}"
-            one = plots.HeatMap(title, weights, queries, keys, head.site == "decoder")
-            figure = plots.draw_heat_maps([one], *_AXES[head.site])
+            figure = plots.draw_heat_maps([head.heat_map(example, title)], *AXES[head.site])
             for kind in KINDS:
                 files[f"sentence{example.number}.{head}.{kind}"] = plots.render(figure, kind)
     return files

@@ -3,7 +3,7 @@
 import statistics
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from .runs import Run, run_label
+from .run import Run, run_label
 
 
 def by_settings(runs: Sequence[Run]) -> List[List[Run]]:
@@ -38,12 +38,18 @@ def name_of(runs: Sequence[Run]) -> str:
     return runs[0].label if len(runs) == 1 else run_label(runs[0])
 
 
-def count_of(runs: Sequence[Run]) -> str:
-    """Return the number of seeds of a mean, such as ``3 seeds``, or an empty string for one run."""
+def dagger(run: Run) -> str:
+    """Return the mark of a run whose settings were changed, or nothing."""
+    return "†" if run.changed else ""
+
+
+def after(runs: Sequence[Run]) -> str:
+    """Return what follows the result of runs with the same settings: the dagger, and the number of seeds of a mean."""
     seeds = len({run.seed for run in runs})
     if len(runs) == 1:
-        return ""
-    return f"{len(runs)} seeds" if seeds == len(runs) else f"{len(runs)} runs of {seeds} seed{'s' * (seeds > 1)}"
+        return dagger(runs[0])
+    count = f"{len(runs)} seeds" if seeds == len(runs) else f"{len(runs)} runs of {seeds} seed{'s' * (seeds > 1)}"
+    return f"{dagger(runs[0])}, {count}"
 
 
 def mean(values: Sequence[Optional[float]]) -> Optional[float]:

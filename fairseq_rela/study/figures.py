@@ -4,7 +4,7 @@ import statistics
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..report import plots
-from ..report.figures import SITE_NAMES, Figure
+from ..report.figure import SITE_NAMES, Figure
 from ..variants import SITES
 from . import text
 from .paper_tables import in_order, paper_difference
@@ -43,10 +43,13 @@ class Layers(NamedTuple):
 
 def all_figures(study: Dict[str, Any]) -> List[Figure]:
     """Return the figures for which the study has measurements."""
-    names = text.figure_names(study["rows"])
-    styles = plots.choose_styles([(names[row["label"]], row["attention"]) for row in in_order(study)])
-    made = (_bleu(study), _sparsity(study, styles), _diversity(study, styles), _null_rates(study, styles))
+    made = (_bleu(study), _sparsity(study), _diversity(study), _null_rates(study))
     return [figure for figure in made if figure is not None]
+
+
+def _styles(study: Dict[str, Any]) -> Dict[str, plots.Style]:
+    names = text.figure_names(study["rows"])
+    return plots.choose_styles([(names[row["label"]], row["attention"]) for row in in_order(study)])
 
 
 def _layers(
@@ -101,83 +104,91 @@ def _drawn(study: Dict[str, Any], found: Sequence[Layers]) -> List[Layers]:
     return [one for one in found if any(one.row is row for row in chosen)]
 
 
-def _panels(drawn: Sequence[Layers], unit: str, scale: float, top: Optional[float] = None) -> List[plots.Panel]:
-    return [
-        plots.Panel(SITE_NAMES[site], unit, [one.line(scale) for one in drawn if one.site == site], top)
-        for site in SITES
-    ]
-
-
 def _lines_figure(
     study: Dict[str, Any],
+    found: List[Layers],
+    key: str,
     name: str,
     title: str,
     caption: str,
-    found: List[Layers],
-    key: str,
-    panels: Callable[[Sequence[Layers]], List[List[plots.Panel]]],
-    styles: Dict[str, plots.Style],
+    unit: str,
+    scale: float = 1.0,
+    top: Optional[float] = None,
     kinds: Tuple[str, str] = ("", ""),
 ) -> Optional[Figure]:
+    """Return a figure with a panel for each site, or None if nothing was found.
+
+    Args:
+        study: the content of ``study.json``.
+        found: the measures.
+        key: name of the measure in the data files.
+        name, title, caption: those of the figure; the name starts with ``figure-`` and its number in the paper.
+        unit: label of the y axis.
+        scale: factor from the measure to the unit.
+        top: upper end of the y axis; None to choose it from the values.
+        kinds: meanings of solid and dashed lines.
+    """
     if not found:
         return None
     drawn = _drawn(study, found)
+    panels = [
+        plots.Panel(SITE_NAMES[site], unit, [one.line(scale) for one in drawn if one.site == site], top)
+        for site in SITES
+    ]
     others = " The other rows are in the files." if len(found) > len(drawn) else ""
-    caption = f"{caption} Of {level(study)}. {_BARS}{others}"
-    number = " ".join(name.split("-")[:2]).capitalize()
     return Figure(
         name,
-        number,
+        " ".join(name.split("-")[:2]).capitalize(),
         title,
-        caption,
+        f"{caption} Of {level(study)}. {_BARS}{others}",
         _rows_of(found, key),
-        lambda: plots.draw_layer_lines(panels(drawn), styles, *kinds),
+        lambda: plots.draw_layer_lines([panels], _styles(study), *kinds),
     )
 
 
-def _sparsity(study: Dict[str, Any], styles: Dict[str, plots.Style]) -> Optional[Figure]:
+def _sparsity(study: Dict[str, Any]) -> Optional[Figure]:
     return _lines_figure(
         study,
+        _layers(study, lambda layer: layer.get("sparsity")),
+        "sparsity",
         "figure-3-sparsity",
         "Sparsity by layer",
         "Share of attention weights that are exactly 0, averaged over the heads of a layer.",
-        _layers(study, lambda layer: layer.get("sparsity")),
-        "sparsity",
-        lambda drawn: [_panels(drawn, "weights exactly 0 (%)", 100, 100)],
-        styles,
+        "weights exactly 0 (%)",
+        100,
+        100,
     )
 
 
-def _diversity(study: Dict[str, Any], styles: Dict[str, plots.Style]) -> Optional[Figure]:
+def _diversity(study: Dict[str, Any]) -> Optional[Figure]:
     return _lines_figure(
         study,
+        _layers(study, lambda layer: layer.get("diversity", {}).get("1.0")),
+        "diversity",
         "figure-5-diversity",
         "Head diversity by layer",
         "How much the heads of a layer differ; 0 where all are equal. Weights that do not sum to 1 are made "
         "probabilities by a softmax at \u03c4 = 1.",
-        _layers(study, lambda layer: layer.get("diversity", {}).get("1.0")),
-        "diversity",
-        lambda drawn: [_panels(drawn, "head diversity (nats)", 1)],
-        styles,
+        "head diversity (nats)",
     )
 
 
-def _null_rates(study: Dict[str, Any], styles: Dict[str, plots.Style]) -> Optional[Figure]:
-    found = [
-        *_layers(study, lambda layer: layer.get("null_rate")),
-        *_layers(study, lambda layer: layer.get("null_rate"), "shuffled"),
-    ]
+def _null_rates(study: Dict[str, Any]) -> Optional[Figure]:
     return _lines_figure(
         study,
+        [
+            one
+            for targets in ("true", "shuffled")
+            for one in _layers(study, lambda layer: layer.get("null_rate"), targets)
+        ],
+        "null_rate",
         "figure-6-null-rate",
         "Null rate by layer, on true and on shuffled targets",
         "Share of queries all of whose weights are 0, averaged over heads. Solid: true targets. Dashed: each source "
         "with the target of another; the encoder sees no target, so there the lines coincide.",
-        found,
-        "null_rate",
-        lambda drawn: [_panels(drawn, "null queries (%)", 100)],
-        styles,
-        ("true targets", "shuffled targets"),
+        "null queries (%)",
+        100,
+        kinds=("true targets", "shuffled targets"),
     )
 
 

@@ -1,0 +1,44 @@
+"""Name the results that a run does not have, and the commands that make them."""
+
+import shlex
+from typing import Iterator, Tuple
+
+from . import paper
+from .run import Run
+
+
+def missing_results(run: Run) -> Iterator[Tuple[str, str]]:
+    """Yield each result that a run does not have, and the command that makes it."""
+    folder = shlex.quote(str(run.folder))
+    data = run.folder.parent / "data"
+    where = shlex.quote(str(data)) if data.is_dir() else "DATA"
+    source, target = run.languages if len(run.languages) == 2 else ("SOURCE", "TARGET")
+    analyze = f"rela analyze {folder}/average.pt --data {where} --output {folder}"
+    if "train" not in run.files:
+        yield (
+            "its task and settings (train.json), so that its numbers are held against no task of the paper",
+            f"rela train TASK --attention {run.attention or 'ATTENTION'} --data {where} --save-dir {folder}",
+        )
+    if "score" not in run.files:
+        yield (
+            "BLEU (score.json)",
+            f"rela translate {where} --checkpoint {folder}/average.pt --output {folder}/test && "
+            f"rela score --hypotheses {folder}/test.bpe --reference {where}/raw/test.{target} -t {target} "
+            f"--output {folder}/score.json",
+        )
+    if "analysis" not in run.files:
+        what = "head diversity, the hallucination test, what wakes a head (analysis.json)"
+        yield (what if run.layers else f"sparsity, null rates, {what}", analyze)
+    elif paper.LEVEL not in run.by_level:
+        gold = " --gold GOLD" if run.alignment is not None else ""
+        yield "sparsity, null rates and head diversity of words, which are the paper’s (analysis.json)", analyze + gold
+    if "analysis" in run.files and run.alignment is None:
+        yield "alignment error rates (Figure 4, Table 5), which need a gold word alignment", f"{analyze} --gold GOLD"
+    if not run.examples:
+        yield "heat maps and single sentences (examples.json)", analyze
+    if "rank" not in run.files:
+        yield (
+            "how well damaged pairs show (rank.json)",
+            f"rela rank {folder}/average.pt HELDOUT.{source} HELDOUT.{target} --data {where} --output "
+            f"{folder}/rank.json --damage",
+        )
