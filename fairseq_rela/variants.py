@@ -318,7 +318,10 @@ def find_variant(name: str) -> Variant:
         InputError: no variant has this name.
     """
     if name not in VARIANTS:
-        raise InputError(f"--attention {name}: no such variant; choose one of {', '.join(VARIANTS)}")
+        raise InputError(
+            f"--attention {name}: no such variant; choose one of {', '.join(VARIANTS)}, or give --user-dir a folder "
+            "that registers it"
+        )
     return VARIANTS[name]
 
 
