@@ -40,8 +40,8 @@ def check_variant(name: str) -> None:
 
 
 def _attention(name: str, cross: bool = False, dtype: torch.dtype = torch.float64) -> nn.Module:
-    kind = {"encoder_decoder_attention": True} if cross else {"self_attention": True}
-    module = build_attention(name, SIZE, HEADS, **kind).to(dtype).eval()
+    module = build_attention(name, SIZE, HEADS, self_attention=not cross, encoder_decoder_attention=cross)
+    module = module.to(dtype).eval()
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)

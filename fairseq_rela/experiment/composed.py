@@ -9,7 +9,7 @@ from ..files.records import sha256
 
 
 def attention_overrides(attention: str) -> List[str]:
-    """Return the Hydra overrides that choose an attention; one of the user's own has no file in ``configs/attention/``."""
+    """Return the Hydra overrides that choose an attention; an attention of the user has no file in ``configs/``."""
     shipped = (config_folder() / "attention" / f"{attention}.yaml").is_file()
     return [f"attention={attention}" if shipped else f"model.attention={attention}"]
 

@@ -18,6 +18,7 @@ from ..files.plain_text import refuse_not_text
 from ..text import bpe
 from ..text.preprocess import Detokeniser
 from ..text.truecase import detruecase
+from ..user_dir import user_dir
 from .decoding import Decoding
 
 _SPEED = re.compile(r"Translated ([\d,]+) sentences \(([\d,]+) tokens\) in ([\d.]+)s")
