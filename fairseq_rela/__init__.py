@@ -10,6 +10,7 @@ checkpoints are loaded as data, without running code that they contain.
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from .register import register
 
@@ -20,6 +21,15 @@ def _is_command() -> bool:
     """Return whether this process is ``rela`` or ``python -m fairseq_rela.cli`` (the latter from Python 3.10 on)."""
     name = sys.argv[0] if getattr(sys, "argv", None) else ""
     return Path(name).stem == "rela" or (name == "-m" and "fairseq_rela.cli" in getattr(sys, "orig_argv", ()))
+
+
+def __getattr__(name: str) -> Any:
+    """Import the public functions when they are first used, because they need torch."""
+    if name == "register_variant":
+        from .variants import register_variant
+
+        return register_variant
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 # importing fairseq takes seconds, so the command calls register() only where it needs fairseq

@@ -44,7 +44,7 @@ def leaky_relu(scores: Tensor) -> Tensor:
 
 def softmax(scores: Tensor) -> Tensor:
     r"""Return :math:`A_{ij} = \exp S_{ij} / \sum_k \exp S_{ik}` (Table 1, row 1)."""
-    return _on_nonempty_rows(lambda s: F.softmax(s, dim=-1), scores)
+    return on_nonempty_rows(lambda s: F.softmax(s, dim=-1), scores)
 
 
 def sparsemax(scores: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ def sparsemax(scores: Tensor) -> Tensor:
 
     Weights can be exactly 0 (Martins and Astudillo 2016).
     """
-    return _on_nonempty_rows(lambda s: entmax.sparsemax(s, dim=-1), scores)
+    return on_nonempty_rows(lambda s: entmax.sparsemax(s, dim=-1), scores)
 
 
 def entmax15(scores: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ def entmax15(scores: Tensor) -> Tensor:
 
     The threshold :math:`\tau` of each row is such that the row sums to 1.
     """
-    return _on_nonempty_rows(lambda s: entmax.entmax15(s, dim=-1), scores)
+    return on_nonempty_rows(lambda s: entmax.entmax15(s, dim=-1), scores)
 
 
 def as_probabilities(weights: Tensor, allowed: Optional[Tensor] = None, floor: float = 0.0) -> Tensor:
@@ -97,7 +97,7 @@ def _on_allowed_keys(function: Callable[[Tensor], Tensor], scores: Tensor) -> Te
     return function(scores.masked_fill(forbidden, 0.0)).masked_fill(forbidden, 0.0)
 
 
-def _on_nonempty_rows(function: Callable[[Tensor], Tensor], scores: Tensor) -> Tensor:
+def on_nonempty_rows(function: Callable[[Tensor], Tensor], scores: Tensor) -> Tensor:
     """Apply a function that normalises over the keys, and return 0 in rows without an allowed key."""
     scores = at_least_float32(scores)
     empty = (scores == -torch.inf).all(dim=-1, keepdim=True)

@@ -19,12 +19,13 @@ def register() -> None:
     from fairseq.tasks import TASK_REGISTRY
 
     from . import criterions, encoders, readers  # noqa: F401
-    from .models import transformer_rela
+    from .models import transformer_lm_rela, transformer_rela
     from .tasks import translation_rela
 
     # newer versions of fairseq keep the class that was registered first under a name, without an error
+    models = transformer_rela, transformer_lm_rela
     for kind, name, cls, module in (
-        ("model", transformer_rela.MODEL_NAME, MODEL_REGISTRY[transformer_rela.MODEL_NAME], transformer_rela),
+        *(("model", module.MODEL_NAME, MODEL_REGISTRY[module.MODEL_NAME], module) for module in models),
         ("task", "translation_rela", TASK_REGISTRY["translation_rela"], translation_rela),
     ):
         if cls.__module__ != module.__name__:

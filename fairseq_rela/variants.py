@@ -1,20 +1,24 @@
-"""The attention variants of Table 1 of the paper, and the places in a Transformer where they can be used.
+"""The table of attention variants, and the places in a Transformer where they can be used.
 
 A variant is a weight function from :mod:`fairseq_rela.functional` and a norm from :mod:`fairseq_rela.norms`. This table
 is the only place that knows how variants differ; everything else takes a :class:`Variant` and reads its properties.
 """
 
+import re
 from functools import partial
-from typing import Callable, Dict, FrozenSet, NamedTuple, Optional, Sequence, Union
+from typing import Callable, Dict, FrozenSet, NamedTuple, Optional, Sequence, Tuple, Type, Union
 
 from torch import Tensor, nn
 
-from . import functional
+from . import contract, functional, peers
 from .errors import InputError
 from .norms import GatedLayerNorm, GatedRMSNorm, RMSNorm
 
 SITES = ("encoder", "decoder", "cross")
 DEFAULT_VARIANT = "rela_g"
+
+
+Weights = Union[Callable[[Tensor], Tensor], Type[nn.Module]]
 
 
 class Style(NamedTuple):
@@ -30,10 +34,11 @@ class Variant(NamedTuple):
     Attributes:
         name: its name in options, configs and checkpoints.
         label: its name in tables and figures; for the paper's variants, the paper's.
-        weights: function from scores to weights, see :mod:`fairseq_rela.functional`.
+        weights: function from scores to weights, see :mod:`fairseq_rela.functional`; or a class of modules with
+            parameters, made with the number and the size of the heads, that takes scores ``(B, H, T, S)``.
         norm: function from the model size d to the norm that is applied to the concatenated heads; None for no norm.
         summary: short description.
-        style: how figures draw it.
+        style: how figures draw it; None for a style that is still free.
         row: number of the row in Table 1 of the paper; None for others.
         sums_to_one: whether the weights of a query sum to 1 over the allowed keys.
         can_be_null: whether all weights of a query can be exactly 0 although keys are allowed.
@@ -41,10 +46,10 @@ class Variant(NamedTuple):
 
     name: str
     label: str
-    weights: Callable[[Tensor], Tensor]
-    norm: Optional[Callable[[int], nn.Module]]
-    summary: str
-    style: Style
+    weights: Weights
+    norm: Optional[Callable[[int], nn.Module]] = None
+    summary: str = ""
+    style: Optional[Style] = None
     row: Optional[int] = None
     sums_to_one: bool = False
     can_be_null: bool = False
@@ -53,6 +58,10 @@ class Variant(NamedTuple):
     def has_kernel(self) -> bool:
         """Whether :mod:`fairseq_rela.kernels` computes the weights."""
         return self.weights is functional.relu
+
+    def make_weights(self, num_heads: int, head_dim: int) -> Callable[[Tensor], Tensor]:
+        """Return the weight function, or a new module of it for this number and size of heads."""
+        return self.weights(num_heads, head_dim) if isinstance(self.weights, type) else self.weights
 
 
 BASELINE = "softmax"
@@ -158,7 +167,145 @@ _ROWS = (
         row=10,
     ),
 )
-VARIANTS: Dict[str, Variant] = {variant.name: variant for variant in _ROWS}
+# beyond the paper
+_PEERS = (
+    Variant(
+        "sigmoid",
+        "sigmoid",
+        peers.sigmoid,
+        summary="sigmoid of S - log n (Ramapuram et al. 2024)",
+        style=Style("#1b9e77", "<"),
+    ),
+    Variant(
+        "softmax_plus_one",
+        "softmax + 1",
+        peers.softmax_plus_one,
+        summary="softmax with 1 more in the denominator (Miller 2023)",
+        style=Style("#666666", "s"),
+    ),
+    Variant(
+        "softpick",
+        "softpick",
+        peers.softpick,
+        summary="rectified softmax (Zuhri et al. 2025)",
+        style=Style("#e7298a", ">"),
+        can_be_null=True,
+    ),
+    Variant(
+        "relu_length",
+        "ReLU / n",
+        peers.relu_length,
+        summary="ReLU divided by the number of keys (Wortsman et al. 2023)",
+        style=Style("#a6761d", "p"),
+        can_be_null=True,
+    ),
+    Variant(
+        "relu_squared",
+        "ReLU² / n",
+        peers.relu_squared,
+        summary="squared ReLU divided by the number of keys, without a norm (Hua et al. 2022)",
+        style=Style("#b15928", "h"),
+        can_be_null=True,
+    ),
+    Variant(
+        "entmax_alpha",
+        "α-entmax",
+        peers.LearntEntmax,
+        summary="entmax with alpha learnt per head (Correia et al. 2019)",
+        style=Style("#33a02c", "v"),
+        sums_to_one=True,
+    ),
+    Variant(
+        "top_k",
+        "top-8 softmax",
+        peers.top_k,
+        summary="softmax over the 8 largest scores (Gupta et al. 2021)",
+        style=Style("#6a3d9a", "^"),
+        sums_to_one=True,
+    ),
+    Variant(
+        "scalable_softmax",
+        "scalable softmax",
+        peers.ScalableSoftmax,
+        summary="softmax of s log(n) S with s learnt per head (Nakanishi 2025)",
+        style=Style("#1f78b4", "o"),
+        sums_to_one=True,
+    ),
+    Variant(
+        "rela_g_threshold",
+        "ReLA-g, learnt threshold",
+        peers.LearntThreshold,
+        GatedRMSNorm,
+        "ReLA-g of S + b with b learnt per head, from 1 (ours)",
+        Style("#08519c", "P"),
+        can_be_null=True,
+    ),
+    Variant(
+        "rela_g_constant",
+        "ReLA-g of S + 1",
+        peers.relu_constant,
+        GatedRMSNorm,
+        "ReLA-g of S + 1 (ours)",
+        Style("#6baed6", "X"),
+        can_be_null=True,
+    ),
+)
+VARIANTS: Dict[str, Variant] = {variant.name: variant for variant in (*_ROWS, *_PEERS)}
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def register_variant(
+    name: str,
+    weights: Weights,
+    norm: Optional[Callable[[int], nn.Module]] = None,
+    *,
+    label: Optional[str] = None,
+    summary: str = "",
+    style: Optional[Tuple[str, str]] = None,
+    sums_to_one: bool = False,
+    can_be_null: bool = False,
+) -> Variant:
+    """Add an attention of your own, which ``--attention NAME`` then selects everywhere.
+
+    Args:
+        name: lower-case letters, digits and ``_``, from a letter.
+        weights: function from masked scores ``(B, H, T, S)``, minus infinity at forbidden keys, to weights of the
+            same shape; or a class of modules, made with the number and the size of the heads, that computes them.
+        norm: function from the model size d to the module that normalises the concatenated heads ``(T, B, d)``,
+            such as :class:`fairseq_rela.norms.GatedRMSNorm`; None for no norm.
+        label: name in tables and figures; by default the name.
+        summary: one line for ``--help`` and the documentation.
+        style: colour and marker of matplotlib; by default one that is still free.
+        sums_to_one: whether the weights of a query sum to 1.
+        can_be_null: whether all weights of a query can be exactly 0 although keys are allowed.
+
+    Returns:
+        the variant.
+
+    Raises:
+        InputError: the name is invalid or taken by another variant, or the weights break their contract: another
+            shape, a forbidden key whose weight is not exactly 0, NaN or infinite values, for example in a row without
+            an allowed key, or weights that do not sum to 1 although ``sums_to_one`` is given.
+    """
+    if not _NAME.fullmatch(name):
+        raise InputError(f"variant {name!r}: give a name of lower-case letters, digits and _")
+    drawn = Style(*style) if style is not None else None
+    variant = Variant(name, label or name, weights, norm, summary, drawn, None, sums_to_one, can_be_null)
+    if VARIANTS.get(name, variant) != variant:
+        raise InputError(f"variant {name}: the name is taken; choose another")
+    refuse_broken_weights(variant)
+    VARIANTS[name] = variant
+    return variant
+
+
+def refuse_broken_weights(variant: Variant) -> None:
+    """Raise an error if the weights of a variant break the contract of :func:`register_variant`.
+
+    Raises:
+        InputError: they do; the message names the variant and the fault.
+    """
+    function = variant.make_weights(contract.HEADS, contract.HEAD_SIZE)
+    contract.refuse_weights(variant.name, function, variant.sums_to_one)
 
 
 def find_variant(name: str) -> Variant:
@@ -171,7 +318,10 @@ def find_variant(name: str) -> Variant:
         InputError: no variant has this name.
     """
     if name not in VARIANTS:
-        raise InputError(f"--attention {name}: no such variant; choose one of {', '.join(VARIANTS)}")
+        raise InputError(
+            f"--attention {name}: no such variant; choose one of {', '.join(VARIANTS)}, or give --user-dir a folder "
+            "that registers it"
+        )
     return VARIANTS[name]
 
 

@@ -10,7 +10,16 @@ from hypothesis.extra import numpy as hnp
 from fairseq_rela import functional
 from fairseq_rela.variants import VARIANTS
 
-FUNCTIONS = {name: variant.weights for name, variant in VARIANTS.items()}
+
+def on_rows(variant):
+    """The weights of a variant as a function of scores (T, S), of one sentence and head."""
+    weights = variant.make_weights(1, 4)
+    if not isinstance(weights, torch.nn.Module):
+        return weights
+    return lambda scores: weights.to(functional.at_least_float32(scores).dtype)(scores[None, None])[0, 0]
+
+
+FUNCTIONS = {name: on_rows(variant) for name, variant in VARIANTS.items()}
 NORMALISED = ("softmax", "sparsemax", "entmax15")  # written out: a check of the table
 
 

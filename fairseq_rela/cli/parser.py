@@ -3,9 +3,11 @@
 import argparse
 import os
 import sys
+from pathlib import Path
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 from ..errors import InputError
+from ..user_dir import VARIABLE, load_user_code
 from . import alignment, analysis, bench, data, experiments, ranking, training, translation
 from .arguments import Options, Parser
 
@@ -28,7 +30,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a path that the terminal cannot encode must not end a run
             stream.reconfigure(errors="backslashreplace")
+    if options.user_dir is not None:
+        os.environ[VARIABLE] = str(options.user_dir.resolve())
     try:
+        load_user_code()
         options.run(options)
         print(end="", flush=True)
     except (InputError, ImportError) as error:
@@ -50,6 +55,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="rela", description="Rectified linear attention for fairseq: from raw text to score.")
+    parser.add_argument(
+        "--user-dir", type=Path, metavar="FOLDER", help="a folder that registers an attention of your own"
+    )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=_VerbParser)
     for name, verb in VERBS.items():
         text = verb[1].__doc__

@@ -53,9 +53,9 @@ def _average(options: Options) -> None:
 
 def _user_dir(options: Options) -> None:
     """Print the folder that fairseq's --user-dir takes."""
-    from ..files.commands import USER_DIR
+    from ..user_dir import user_dir
 
-    print(USER_DIR)
+    print(user_dir())
 
 
 VERBS = {

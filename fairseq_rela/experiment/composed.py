@@ -8,6 +8,12 @@ from ..files.configs import config_folder, load_yaml
 from ..files.records import sha256
 
 
+def attention_overrides(attention: str) -> List[str]:
+    """Return the Hydra overrides that choose an attention; an attention of the user has no file in ``configs/``."""
+    shipped = (config_folder() / "attention" / f"{attention}.yaml").is_file()
+    return [f"attention={attention}" if shipped else f"model.attention={attention}"]
+
+
 def checksums(task: str, overrides: Sequence[str] = ()) -> Dict[str, str]:
     """Return the SHA-256 checksum of each YAML file that Hydra composes for a task.
 

@@ -7,7 +7,7 @@ from typing import Callable, ContextManager, Dict, Sequence
 from ..errors import InputError
 from ..files.locks import only_process
 from . import data_stages, run_stages
-from .composed import checksums
+from .composed import attention_overrides, checksums
 from .experiment import Experiment
 from .training import refuse_reserved
 
@@ -46,7 +46,7 @@ def reproduce(experiment: Experiment, stages: Sequence[str]) -> None:
     refuse_reserved(experiment.overrides)
     experiment.check()
     if "train" in stages:  # refuses missing config files now; training starts hours later
-        checksums(experiment.task, [f"attention={experiment.attention}", *experiment.overrides])
+        checksums(experiment.task, [*attention_overrides(experiment.attention), *experiment.overrides])
     no_download = experiment.spec.sources is None or experiment.raw is not None
     for stage in STAGES:
         if stage not in stages or (no_download and stage in ("download", "extract")):

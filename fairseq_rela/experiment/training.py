@@ -8,13 +8,14 @@ from typing import Any, Dict, List, NamedTuple, Sequence
 from .. import checkpoints, safe_loading
 from ..data.folder import DataFolder
 from ..errors import InputError
-from ..files.commands import USER_DIR, refuse_misread, run_fairseq
+from ..files.commands import refuse_misread, run_fairseq
 from ..files.configs import config_folder
 from ..files.locks import only_process
 from ..files.records import write_json
+from ..user_dir import user_code, user_dir
 from ..variants import find_variant
 from . import resuming
-from .composed import checksums
+from .composed import attention_overrides, checksums
 from .naming import split_override
 from .progress import TrainingProgress
 from .run_record import is_trained, record_start
@@ -71,15 +72,16 @@ class _Training(NamedTuple):
             "attention": self.attention,
             "overrides": list(self.overrides),
             "data": self.data.outputs,
-            "configs": checksums(self.task, [f"attention={self.attention}", *self.overrides]),
+            "configs": checksums(self.task, [*attention_overrides(self.attention), *self.overrides]),
+            **({"user_dir": user_code()} if user_code() else {}),
         }
 
     def arguments(self, restore: Sequence[str]) -> List[str]:
         """Return the arguments of fairseq-hydra-train; ``restore`` has additional overrides."""
         arguments = ["--config-dir", str(config_folder()), "--config-name", self.task]
         arguments += [
-            f"attention={self.attention}",
-            f"common.user_dir={_quoted(USER_DIR)}",
+            *attention_overrides(self.attention),
+            f"common.user_dir={_quoted(user_dir())}",
             f"task.data={_quoted(self.data.path.resolve())}",
             f"checkpoint.save_dir={_quoted(self.folder)}",
             *restore,
@@ -127,7 +129,7 @@ _RESERVED = {
     "model.attention": "--attention",
     "task.data": "--data",
     "checkpoint.save_dir": "--save-dir",
-    "common.user_dir": "nothing: it is this plugin",
+    "common.user_dir": "rela --user-dir FOLDER",
 }
 
 

@@ -10,7 +10,7 @@ from ..data.binarise import binarise, count_sentences
 from ..data.folder import DataFolder
 from ..data.settings import MAX_POSITIONS, refuse_other_side
 from ..errors import InputError
-from ..files.commands import USER_DIR, run_fairseq
+from ..files.commands import run_fairseq
 from ..files.lines import PathLike, read_lines
 from ..files.locks import only_process
 from ..files.outputs import refuse_overwriting, write_whole
@@ -18,6 +18,7 @@ from ..files.plain_text import refuse_not_text
 from ..text import bpe
 from ..text.preprocess import Detokeniser
 from ..text.truecase import detruecase
+from ..user_dir import user_dir
 from .decoding import Decoding
 
 _SPEED = re.compile(r"Translated ([\d,]+) sentences \(([\d,]+) tokens\) in ([\d.]+)s")
@@ -124,7 +125,7 @@ def _translate_alone(
             folder, subset = _binarise_text(source, prepared, work), "test"
         prefix = folder / f"{subset}.{languages[0]}-{languages[1]}.{languages[0]}"
         sentences = count_sentences(prefix)
-        arguments: List[object] = [folder, "--user-dir", USER_DIR, "--task", "translation_rela"]
+        arguments: List[object] = [folder, "--user-dir", user_dir(), "--task", "translation_rela"]
         arguments += ["--source-lang", languages[0], "--target-lang", languages[1], "--gen-subset", subset]
         arguments += ["--path", checkpoint, "--results-path", work / "results"]
         arguments += ["--beam", decoding.beam, "--max-len-a", decoding.max_len_a, "--max-len-b", decoding.max_len_b]

@@ -13,8 +13,6 @@ from typing import IO, Callable, Deque, Iterable, List, Optional, Sequence
 from ..errors import InputError
 from .workers import die_with_parent
 
-USER_DIR = Path(__file__).resolve().parents[1]
-
 
 def fairseq_command(module: str, arguments: Sequence[object]) -> List[str]:
     """Return the command that runs ``fairseq_cli.<module>`` with the current Python, independent of PATH."""

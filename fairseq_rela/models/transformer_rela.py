@@ -151,7 +151,7 @@ class TransformerRelaModel(TransformerModelBase):
                 kept = getattr(self.cfg, side).layers_to_keep
                 if kept:
                     state_dict = keep_layers(state_dict, side, parse_layers(side, kept))
-        fresh = _fresh_norms(self, state_dict)
+        fresh = fresh_norms(self, state_dict)
         if fresh:
             state_dict.update(fresh)
             logger.warning(
@@ -177,7 +177,7 @@ def _is_fused_parameter(key: str) -> bool:
     return len(parts) == 4 and parts[:2] == ["encoder", "layers"] and parts[3] in FUSED_PARAMETERS
 
 
-def _fresh_norms(model: nn.Module, state_dict: Dict[str, Any]) -> Dict[str, Any]:
+def fresh_norms(model: nn.Module, state_dict: Dict[str, Any]) -> Dict[str, Any]:
     """Return the parameters of those attention norms of which ``state_dict`` has no parameter.
 
     Attention modules that ``state_dict`` lacks altogether are left out.

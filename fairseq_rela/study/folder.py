@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional
 
 from ..data.folder import DataFolder
 from ..errors import InputError
-from ..experiment.composed import composed_values
+from ..experiment.composed import attention_overrides, composed_values
 from ..experiment.experiment import Experiment
 from ..files.records import read_record, sha256
 from .spec import Job, Study
@@ -45,7 +45,7 @@ class StudyFolder:
     def runs(self) -> List["Run"]:
         """The runs in the order of training, with the settings that ``configs/`` has now."""
         composed = {
-            row.label: composed_values(self.study.task, [f"attention={row.attention}", *row.settings])
+            row.label: composed_values(self.study.task, [*attention_overrides(row.attention), *row.settings])
             for row in self.study.rows
         }
         return [
