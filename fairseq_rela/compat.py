@@ -95,16 +95,16 @@ def load_checkpoints_as_data() -> None:
 
     From torch 2.6 on, ``torch.load`` loads data only by default, and this function registers the data classes that
     fairseq's checkpoints hold besides tensors. With an older torch, every file is first loaded by
-    :func:`fairseq_rela.checkpoints.load`. A file that is not a checkpoint gives an error of one line.
+    :func:`fairseq_rela.safe_loading.load`. A file that is not a checkpoint gives an error of one line.
     """
     import torch
     from fairseq import checkpoint_utils
 
-    from . import checkpoints
+    from . import safe_loading
 
     safe = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 6)
     if safe:
-        checkpoints.allow_data_classes()
+        safe_loading.allow_data_classes()
     load = checkpoint_utils.load_checkpoint_to_cpu
     if getattr(load, "refuses", False):  # already replaced
         return
@@ -113,11 +113,11 @@ def load_checkpoints_as_data() -> None:
     def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Any:
         with one_line_in_fairseq():
             if not safe:
-                checkpoints.load(Path(path))
+                safe_loading.load(Path(path))
             try:
                 return load(path, *args, **kwargs)
             except Exception:
-                checkpoints.load(Path(path))  # raises a clear error if the file is the cause
+                safe_loading.load(Path(path))  # raises a clear error if the file is the cause
                 raise
 
     load_checkpoint_to_cpu.refuses = True  # type: ignore[attr-defined]

@@ -44,7 +44,7 @@ class RelaMosesTokenizer:
         with one_line_in_fairseq():
             if not cfg.source_lang or not cfg.target_lang:
                 raise InputError("--tokenizer rela_moses needs --source-lang and --target-lang")
-            settings = Settings(cfg.source_lang, cfg.target_lang)
+            settings = Settings(cfg.source_lang, cfg.target_lang, tokeniser="moses")
             prepared = getattr(cfg, "prepared", None)
             if prepared:
                 settings = DataFolder(prepared).settings

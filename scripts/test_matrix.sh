@@ -112,9 +112,9 @@ import sys
 from pathlib import Path
 
 sys.argv[0] = "rela"
-from fairseq_rela import checkpoints
+from fairseq_rela import safe_loading
 
-model = checkpoints.load(Path(sys.argv[1]))["model"]
+model = safe_loading.load(Path(sys.argv[1]))["model"]
 fused = [k for k in model if k.startswith("encoder.layers.") and k.split(".")[3] in
          [f"{part}_{kind}" for part in ("in_proj", "out_proj", "fc1", "fc2") for kind in ("weight", "bias")]]
 if fused:

@@ -1,5 +1,6 @@
 """`rela align`, and the analysis of text files, gold sets and named heads, on a model trained for a few updates."""
 
+import dataclasses
 import json
 import shutil
 
@@ -11,12 +12,13 @@ from test_pairs import UNKNOWN, by_hand, write
 from fairseq_rela import cli
 from fairseq_rela.analysis import align as aligning
 from fairseq_rela.analysis.aer import count, read_links
-from fairseq_rela.analysis.analyze import analyze
+from fairseq_rela.analysis.analyze import analyze, analyze_text
 from fairseq_rela.analysis.capture import capture, load_model
 from fairseq_rela.analysis.goldset import open_gold_set
 from fairseq_rela.data.folder import DataFolder
 from fairseq_rela.errors import InputError
-from fairseq_rela.experiment import pipeline
+from fairseq_rela.experiment.experiment import Experiment
+from fairseq_rela.experiment.reproduce import reproduce
 from fairseq_rela.files.lines import read_lines
 from fairseq_rela.report import heatmaps
 from fairseq_rela.report.records import load_runs
@@ -139,7 +141,7 @@ def test_links_and_gold_count_the_words_of_raw_files(checkpoint, corpus, data, t
         links = [map(int, link.split("-")) for link in line.split()]
         gold.append(" ".join(sorted({f"{min(s, max(source))}-{min(t, max(target))}" for s, t in links})))
     gold = write(tmp_path / "raw.align", gold)
-    result = aligning.analyze_text(checkpoint, DataFolder(data), *texts, gold=gold)
+    result = analyze_text(checkpoint, DataFolder(data), *texts, gold=gold)
 
     model, task = load_model(checkpoint, data)
     expected = {}
@@ -157,7 +159,7 @@ def test_links_and_gold_count_the_words_of_raw_files(checkpoint, corpus, data, t
         rate = count(wanted, [links[i] for i in range(SENTENCES)]).aer
         assert result["alignment"][kind]["layers"][layer]["heads"][head]["aer"] == pytest.approx(rate)
     with pytest.raises(InputError, match="outside of the sentences"):  # the gold alignment of the tokens
-        aligning.analyze_text(
+        analyze_text(
             checkpoint,
             DataFolder(data),
             *texts,
@@ -171,8 +173,8 @@ def test_words_without_tokens_have_numbers_and_no_links(checkpoint, data, tmp_pa
     odd = [write(tmp_path / f"odd.{lang}", ["\u200b damok \u200b so un \u200b", "so"]) for lang in ("xa", "xb")]
     numbers = [1, 3, 4]
     gold = write(tmp_path / "gold", ["1-1 2p5 5-0", "0-0"])
-    one = aligning.analyze_text(checkpoint, DataFolder(data), *plain, links=True)
-    other = aligning.analyze_text(checkpoint, DataFolder(data), *odd, gold=gold)
+    one = analyze_text(checkpoint, DataFolder(data), *plain, links=True)
+    other = analyze_text(checkpoint, DataFolder(data), *odd, gold=gold)
     assert other["text"]["source"]["lost"] == 3 and other["text"]["target"]["total"] == 7
     wanted = read_links(read_lines(gold), "gold")
     for name, (first, second) in one["links"].items():
@@ -189,7 +191,7 @@ def test_words_without_tokens_have_numbers_and_no_links(checkpoint, data, tmp_pa
 def test_align_writes_the_links_of_one_head(checkpoint, data, texts, tmp_path, capsys):
     source, target, _ = texts
     pair = ["--source", source, "--target", target, "--tokenised"]
-    analysis = aligning.analyze_text(checkpoint, DataFolder(data), source, target, True, links=True)
+    analysis = analyze_text(checkpoint, DataFolder(data), source, target, True, links=True)
     assert rela("align", checkpoint, *pair, "--output", tmp_path / "links") == 0  # finds its data folder itself
     captured = capsys.readouterr()
     record = load(tmp_path / "links.json")
@@ -221,8 +223,8 @@ def test_the_reverse_model_chooses_the_head_it_agrees_with(checkpoint, data, tex
     calls = []
 
     def positions(path, folder, first, second, *_):
-        calls.append((folder, first, second))
-        heads = backward if folder == back else forward
+        calls.append((folder.path, first, second))
+        heads = backward if folder.path == back else forward
         return ["normal.layer0.head0", "normal.layer0.head1"], [heads], {"text": 1}
 
     monkeypatch.setattr(aligning, "_positions", positions)
@@ -369,8 +371,8 @@ def test_the_chain_takes_a_gold_set(checkpoint, corpus, data, tmp_path, capsys):
     write(folder / "test.xb-xa", [f"{b} ||| {a}" for a, b in zip(*sides)])
     links = [[link.split("-") for link in line.split()] for line in read_lines(corpus / "test.align")]
     write(folder / "xbxa.talp", [" ".join(f"{int(t) + 1}-{int(s) + 1}" for s, t in line) for line in links])
-    experiment = pipeline.Experiment("synthetic", "rela_g", tmp_path, raw=corpus, gold_alignment=(folder,))
-    pipeline.reproduce(experiment, ["analyze"])
+    experiment = Experiment("synthetic", "rela_g", tmp_path, raw=corpus, gold_alignment=(folder,))
+    reproduce(experiment, ["analyze"])
     analysis = load(run / "analysis.json")
     expected = analyze(run / "average.pt", data, gold=corpus / "test.align")
     for kind in ("normal", "shifted"):
@@ -379,10 +381,10 @@ def test_the_chain_takes_a_gold_set(checkpoint, corpus, data, tmp_path, capsys):
     for name, lines in expected["links"].items():
         assert (run / "alignments" / f"{name}.pharaoh").read_text().splitlines() == lines
     assert "0 (0.0%) with pieces unknown" in capsys.readouterr().out
-    pipeline.reproduce(experiment, ["analyze"])
+    reproduce(experiment, ["analyze"])
     assert "already analysed" in capsys.readouterr().out
     write(folder / "xbxa.talp", [""] * 299 + ["1-1"])
-    pipeline.reproduce(experiment, ["analyze"])
+    reproduce(experiment, ["analyze"])
     assert "already analysed" not in capsys.readouterr().out
     with pytest.raises(InputError, match="nothere: no such file or folder"):
-        pipeline.reproduce(experiment._replace(gold_alignment=(tmp_path / "nothere",)), ["analyze"])
+        reproduce(dataclasses.replace(experiment, gold_alignment=(tmp_path / "nothere",)), ["analyze"])

@@ -13,7 +13,8 @@ from test_models import random_batch
 
 from fairseq_rela import checkpoints
 from fairseq_rela.analysis.analyze import summarise
-from fairseq_rela.analysis.capture import capture, derangement, load_model, read_sentences, recorded_weights
+from fairseq_rela.analysis.capture import capture, derangement, load_model, recorded_weights
+from fairseq_rela.analysis.sentences import read_sentences
 from fairseq_rela.analysis.sparsity import count_sparsity
 from fairseq_rela.errors import InputError
 from fairseq_rela.files.lines import read_lines

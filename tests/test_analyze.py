@@ -1,6 +1,7 @@
 """The whole analysis of models that were not trained, against sentences looked at one by one."""
 
 import argparse
+import contextlib
 import json
 import math
 import shutil
@@ -15,11 +16,16 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import build_model
 
 from fairseq_rela.analysis import analyze as analysis
+from fairseq_rela.analysis import record
 from fairseq_rela.analysis.aer import count, read_links
-from fairseq_rela.analysis.capture import Sentence, derangement, read_sentences, recorded_weights
+from fairseq_rela.analysis.capture import derangement, recorded_weights
+from fairseq_rela.analysis.collectors.examples import choose_examples
+from fairseq_rela.analysis.collectors.level import make_levels
 from fairseq_rela.analysis.diversity import DiversityCount, count_diversity, normalised, tempered
+from fairseq_rela.analysis.options import Options
+from fairseq_rela.analysis.sentences import Sentence, data_checksums, read_sentences, refuse_hidden_words
 from fairseq_rela.errors import InputError
-from fairseq_rela.experiment import pipeline
+from fairseq_rela.experiment import run_stages
 from fairseq_rela.files.lines import read_lines
 from fairseq_rela.files.records import sha256
 from fairseq_rela.models.transformer_rela import attention_modules
@@ -296,19 +302,19 @@ def test_one_level_alone(analyze, task, tmp_path):
     (head,) = (e for e in words["wake"]["cross"] if (e["layer"], e["head"]) == (1, 2))
     assert head["null_rate"] == words["sites"]["cross"]["layers"][1]["null_rate_by_head"][2]
     for result, levels in ((both, ["pieces", "words"]), (pieces, ["pieces"]), (words, ["words"])):
-        lines = analysis.describe(result).splitlines()[1:]
+        lines = record.describe(result).splitlines()[1:]
         assert [line.split()[:2] for line in lines] == [[v, s] for v in levels for s in ("encoder", "decoder", "cross")]
     with pytest.raises(InputError, match="level 'syllables': give one of pieces, words"):
         analyze(model, level="syllables")
 
 
 def test_sentences_without_words_have_no_word_level():
-    sentences = [analysis.Sentence(["a", "</s>"], ["b", "</s>"]), analysis.Sentence(["</s>"], ["</s>"])]
+    sentences = [Sentence(["a", "</s>"], ["b", "</s>"]), Sentence(["</s>"], ["</s>"])]
     with pytest.raises(InputError, match="no sentence has words on both sides, once targets are shuffled"):
-        analysis._make_levels(None, sentences, [1, 0], (1.0,), "test")
+        make_levels(Options(), sentences, "test")
     with pytest.raises(InputError, match="test: no sentence has words on both sides; give --level pieces"):
-        analysis._make_levels("words", sentences[1:] * 2, [1, 0], (1.0,), "test")
-    assert list(analysis._make_levels("pieces", sentences, [1, 0], (1.0,), "test")) == ["pieces"]
+        make_levels(Options(level="words"), sentences[1:] * 2, "test")
+    assert list(make_levels(Options(level="pieces"), sentences, "test")) == ["pieces"]
 
 
 def test_layer_attention_of_normalised_heads(analyze, task, data, corpus):
@@ -416,10 +422,10 @@ def test_examples_are_the_same_for_every_model(analyze, task, data):
 def test_the_nearest_examples_where_none_is_of_moderate_length():
     lengths = [3, 50, 7, 22, 100, 4]
     sentences = [(["a"] * n, ["b"] * n) for n in lengths]
-    sentences = [analysis.Sentence(*sentence) for sentence in sentences]
-    assert analysis.choose_examples(sentences, 2) == [2, 3]
-    assert analysis.choose_examples(sentences, 99) == list(range(6))
-    assert analysis.choose_examples(sentences, 0) == []
+    sentences = [Sentence(*sentence) for sentence in sentences]
+    assert choose_examples(sentences, 2) == [2, 3]
+    assert choose_examples(sentences, 99) == list(range(6))
+    assert choose_examples(sentences, 0) == []
 
 
 def test_files(analyze, task, data, corpus, tmp_path):
@@ -427,7 +433,7 @@ def test_files(analyze, task, data, corpus, tmp_path):
     folder = tmp_path / "out"
     (folder / "alignments").mkdir(parents=True)
     (folder / "alignments" / "normal.layer9.head0.pharaoh").write_text("0-0\n")  # of another model
-    analysis.write(result, folder)
+    record.write(result, folder)
     written = json.loads((folder / "analysis.json").read_text())
     assert written == {key: value for key, value in result.items() if key not in ("examples", "links")}
     assert json.loads((folder / "examples.json").read_text()) == result["examples"]
@@ -520,18 +526,17 @@ def test_an_analysis_of_an_earlier_version_is_made_again(data, tmp_path, monkeyp
     """It has no level of words and another variance; one that is of the same inputs and complete is kept."""
     (tmp_path / "average.pt").write_bytes(b"stands for the model")
     (tmp_path / "examples.json").write_text("{}")
-    made_of = {"sha256": sha256(tmp_path / "average.pt"), "data": analysis.data_checksums(data, "test"), "gold": None}
-    spec = argparse.Namespace(gold=None)
+    made_of = {"sha256": sha256(tmp_path / "average.pt"), "data": data_checksums(data, "test"), "gold": None}
     experiment = argparse.Namespace(
-        run=tmp_path, data=data, spec=spec, raw=None, folder=tmp_path, gold=None, gold_alignment=()
+        run=tmp_path, data=data, average=tmp_path / "average.pt", test_links=None, open_gold_set=contextlib.nullcontext
     )
     made = []
     monkeypatch.setattr(analysis, "analyze", lambda *arguments, **options: made.append(arguments) or {})
-    monkeypatch.setattr(analysis, "write", lambda *arguments: None)
-    monkeypatch.setattr(analysis, "describe", lambda result: "")
+    monkeypatch.setattr(record, "write", lambda *arguments: None)
+    monkeypatch.setattr(record, "describe", lambda result: "")
     for done, times in ((made_of, 1), ({**made_of, "words": {}}, 1), ({**made_of, "words": {}, "sha256": "0"}, 2)):
         (tmp_path / "analysis.json").write_text(json.dumps(done))
-        pipeline._analyze(experiment)
+        run_stages.analyze(experiment)
         assert len(made) == times
 
 
@@ -542,22 +547,22 @@ def test_words_that_unknown_pieces_hide_are_not_counted_against_gold(data, tmp_p
     task = argparse.Namespace(cfg=cfg, source_dictionary=dictionary, target_dictionary=dictionary)
     known = [Sentence(["a@@", "b", "</s>"], ["c", "</s>"])] * 3
     hidden = [*known, Sentence(["a", "</s>"], ["<unk>", "c", "</s>"])]
-    analysis._refuse_hidden_words(known, task, tmp_path, "test", True)
+    refuse_hidden_words(known, task, tmp_path, "test", True)
     with pytest.raises(InputError, match="1 sentences of test have unknown pieces.*--source and --target"):
-        analysis._refuse_hidden_words(hidden, task, tmp_path, "test", True)
-    analysis._refuse_hidden_words(hidden, task, tmp_path, "test", False)
+        refuse_hidden_words(hidden, task, tmp_path, "test", True)
+    refuse_hidden_words(hidden, task, tmp_path, "test", False)
     assert "words are off" in capsys.readouterr().err
-    analysis._refuse_hidden_words(hidden, task, data, "test", True)  # which has bpe/
+    refuse_hidden_words(hidden, task, data, "test", True)  # which has bpe/
     assert capsys.readouterr().err == ""
 
 
 def test_data_that_has_changed(data, tmp_path):
     copy = tmp_path / "data"
     shutil.copytree(data, copy)
-    assert analysis.data_checksums(copy, "test") == analysis.data_checksums(data, "test")
+    assert data_checksums(copy, "test") == data_checksums(data, "test")
     with open(copy / "test.xa-xb.xa.bin", "ab") as file:
         file.write(b"more")
     with pytest.raises(InputError, match="has changed"):
-        analysis.data_checksums(copy, "test")
+        data_checksums(copy, "test")
     (copy / "prepare.json").unlink()  # data of fairseq-preprocess
-    assert sorted(analysis.data_checksums(copy, "test")) == sorted(analysis.data_checksums(data, "test"))
+    assert sorted(data_checksums(copy, "test")) == sorted(data_checksums(data, "test"))

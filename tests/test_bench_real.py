@@ -13,10 +13,12 @@ from omegaconf import OmegaConf
 
 from fairseq_rela.benchmark import real_text, timing, trained
 from fairseq_rela.benchmark.models import Size
-from fairseq_rela.benchmark.run import Plan, text
+from fairseq_rela.benchmark.plan import Plan
 from fairseq_rela.benchmark.run import run as run_benchmark
+from fairseq_rela.benchmark.shown import describe_result
 from fairseq_rela.errors import InputError
-from fairseq_rela.experiment.evaluation import Decoding, translate
+from fairseq_rela.experiment.decoding import load_decoding
+from fairseq_rela.experiment.translation import translate
 from fairseq_rela.files.lines import read_lines
 from fairseq_rela.report.figures import speed_figure
 from fairseq_rela.report.speed import load_speeds, rows, speeds_of
@@ -24,7 +26,7 @@ from fairseq_rela.report.speed import load_speeds, rows, speeds_of
 CPU = torch.device("cpu")
 TINY = Size(layers=1, dim=16, ffn=16, heads=2, words=30)
 PLAN = Plan(0.5, (1, 2), (), (TINY, 200, 8), (TINY, (4, 6), (1, 2)), "float32")
-SEARCH = Decoding(max_len_a=0.5, max_len_b=3)  # such models hardly end their outputs
+SEARCH = load_decoding(max_len_a=0.5, max_len_b=3)  # such models hardly end their outputs
 pytestmark = pytest.mark.skipif(int(torch.__version__.split(".")[0]) < 2, reason="rela bench needs torch 2")
 
 
@@ -58,7 +60,7 @@ def softmax(checkpoint, data, tmp_path_factory):
 def benched(checkpoint, softmax, data, tmp_path_factory):
     """The record of two models that decode the test set, as it is written."""
     folder = tmp_path_factory.mktemp("bench")
-    request = trained.Request([checkpoint, softmax], data, batches=(64,), rounds=1, decoding=SEARCH)
+    request = trained.Request([checkpoint, softmax], data, SEARCH, "test", batches=(64,), rounds=1)
     measured = run_benchmark(folder, PLAN, parts=["decoding"], progress=lambda line: None, trained=request)
     written = json.loads((folder / "benchmark.json").read_text())
     assert written == json.loads(json.dumps(measured))
@@ -105,13 +107,15 @@ def test_record_of_trained_models(benched, checkpoint, softmax, data):
     for cell in record["decoding"]:
         assert cell["ratio"]["softmax"]["median"] == 1.0 and cell["batch"] == 64 and cell["beam"] == 4
         assert set(cell["seconds"]) == {"softmax", "rela_g"} and cell["seconds"]["rela_g"]["rounds"] == 1
-    assert "decoding, T=" in text(record)
+    assert "decoding, T=" in describe_result(record)
 
 
 def test_models_take_turns_in_every_group(checkpoint, softmax, data, monkeypatch):
     order = []
     monkeypatch.setattr(trained, "_decode_group", lambda *arguments: order.append(arguments[-1]))
-    request = trained.Request([checkpoint, softmax], data, batches=(1, 50), rounds=2, sentences=1)
+    request = trained.Request(
+        [checkpoint, softmax], data, load_decoding(), "test", batches=(1, 50), rounds=2, sentences=1
+    )
     models = trained.load(request, CPU, "float32")
     cells = trained.decode(models, request, CPU, "float32")
     # once before, then two rounds of which each begins with the next
@@ -153,7 +157,7 @@ def test_models_that_cannot_be_compared_are_refused(checkpoint, softmax, data, t
         ([tmp_path / "none.pt", softmax], "test", "no such checkpoint"),
         ([checkpoint, softmax], "test1", "no subset 'test1'"),
     ):
-        request = trained.Request(checkpoints, data, subset, (1,), 1)
+        request = trained.Request(checkpoints, data, SEARCH, subset, (1,), 1)
         with pytest.raises(InputError, match=match):
             run_benchmark(tmp_path, PLAN, parts=["decoding"], progress=lambda line: None, trained=request)
     assert not list(tmp_path.iterdir())
@@ -225,13 +229,13 @@ def test_record_of_training_on_real_text(on_text, data):
     total = training["total_seconds"]
     assert speeds.training["rela_g"] == total["softmax"] / total["rela_g"] and set(speeds.training) == set(total)
     assert speeds.about_training.startswith("Training: 12 updates on the training text of")
-    assert "training, T=" in text(on_text)
+    assert "training, T=" in describe_result(on_text)
 
 
 def test_what_cannot_be_trained_is_refused(data, tmp_path):
     for request, match in (
-        (real_text.Request(data, ("rela",)), "--attention rela: no such variant; choose of softmax"),
-        (real_text.Request(tmp_path), "not a data folder"),
+        (real_text.Request(data, ("rela",), 1), "--attention rela: no such variant; choose of softmax"),
+        (real_text.Request(tmp_path, ("rela_g",), 1), "not a data folder"),
         (real_text.Request(data, ("rela_g",), 1, 1), "no training pair has at most 1 pieces; give more --max-tokens"),
     ):
         with pytest.raises(InputError, match=match):

@@ -10,8 +10,11 @@ from conftest import ROOT, run, run_rela
 from fairseq_rela.benchmark import core, flops, models, timing
 from fairseq_rela.benchmark.core import Cell
 from fairseq_rela.benchmark.memory import peak_bytes, saved_bytes
-from fairseq_rela.benchmark.run import PARTS, Plan, make_plan, text
+from fairseq_rela.benchmark.plan import Plan, make_plan
+from fairseq_rela.benchmark.run import PARTS
 from fairseq_rela.benchmark.run import run as run_benchmark
+from fairseq_rela.benchmark.shown import describe_result
+from fairseq_rela.benchmark.timing import Timing
 from fairseq_rela.errors import InputError
 
 CPU = torch.device("cpu")
@@ -39,7 +42,7 @@ class Clock:
 def test_candidates_take_turns_and_each_round_begins_with_the_next():
     clock = Clock()
     runs = {name: clock.candidate(name, seconds) for name, seconds in (("a", 1.0), ("b", 2.0), ("c", 0.5))}
-    times, skipped = timing.interleave(runs, budget=100.0, rounds=(2, 4), clock=clock)
+    times, skipped = Timing(100.0, rounds=(2, 4), clock=clock).interleave(runs)
     assert clock.order == [*"abc", *"abc", *"bca", *"cab", *"abc"]
     assert times == {"a": [1.0] * 4, "b": [2.0] * 4, "c": [0.5] * 4} and not skipped
 
@@ -48,7 +51,7 @@ def test_rounds_end_with_the_budget_but_not_before_the_least_number():
     for budget, rounds in ((0.6, 3), (7.0, 4), (1000.0, 9)):
         clock = Clock()
         runs = {name: clock.candidate(name, 1.0 if name == "a" else 0.2) for name in "ab"}
-        times, _ = timing.interleave(runs, budget, rounds=(3, 9), clock=clock)
+        times, _ = Timing(budget, rounds=(3, 9), clock=clock).interleave(runs)
         # a round takes 1.2 s: one begins while no more than the budget has passed
         assert len(times["a"]) == len(times["b"]) == (rounds if budget != 7.0 else 6)
 
@@ -57,7 +60,7 @@ def test_what_is_too_slow_is_left_out_but_not_the_baseline_and_its_like():
     clock = Clock()
     seconds = {"base": 50.0, "like": 99.0, "slow": 101.0, "fast": 1.0}
     runs = {name: clock.candidate(name, s) for name, s in seconds.items()}
-    times, skipped = timing.interleave(runs, budget=21.0, rounds=(3, 9), clock=clock)
+    times, skipped = Timing(21.0, rounds=(3, 9), clock=clock).interleave(runs)
     assert set(times) == {"base", "like", "fast"} and len(times["base"]) == 3
     assert skipped == {"slow": "a run takes 101.0 s, too long for 3 in 21 s"}
 
@@ -74,7 +77,7 @@ def test_what_is_too_slow_is_left_out_but_not_the_baseline_and_its_like():
 def test_the_slowest_are_left_out_until_the_others_fit(seconds, left):
     clock = Clock()
     runs = {name: clock.candidate(name, s) for name, s in seconds.items()}
-    times, skipped = timing.interleave(runs, budget=21.0, rounds=(3, 9), clock=clock)
+    times, skipped = Timing(21.0, rounds=(3, 9), clock=clock).interleave(runs)
     assert set(times) == left and set(skipped) == set(seconds) - left
 
 
@@ -86,7 +89,7 @@ def test_a_slow_first_run_is_made_again():
         clock.now += first.pop() if first else 1.0
 
     runs = {"base": clock.candidate("base", 1.0), "compiles": compiles}
-    times, skipped = timing.interleave(runs, budget=21.0, rounds=(3, 3), clock=clock)
+    times, skipped = Timing(21.0, rounds=(3, 3), clock=clock).interleave(runs)
     assert times["compiles"] == [1.0] * 3 and not skipped
 
 
@@ -176,14 +179,14 @@ def test_what_disagrees_is_not_timed(monkeypatch):
 
 def test_memory_of_rela_g_is_that_of_softmax_or_less():
     cell = Cell(64, 128, heads=4, dim=32, dropout=0.1)
-    result = core.measure(cell, CPU, 0.01, (1, 1), 1e12)
+    result = core.measure(cell, CPU, Timing(0.01, (1, 1)), 1e12)
     saved = result["saved_bytes"]
     assert saved["rela_g"] < saved["rela_g_plain"] and saved["rela_g"] < saved["softmax"]
     assert 0 < saved["rela_g"] <= result["peak_bytes"]["rela_g"] + 3 * 128 * 32 * 4
 
 
 def test_what_has_no_room_is_left_out():
-    result = core.measure(CELLS[0], CPU, 1.0, (1, 1), memory_limit=100.0)
+    result = core.measure(CELLS[0], CPU, Timing(1.0, (1, 1)), memory_limit=100.0)
     for part in result["passes"].values():
         assert set(part["seconds"]) == {"sdpa", "rela_g"} and "its scores take" in part["skipped"]["softmax"]
     assert result["baseline"] == "sdpa"
@@ -192,12 +195,12 @@ def test_what_has_no_room_is_left_out():
 def test_what_takes_how_much_room():
     """Long inputs have ended a benchmark for want of memory."""
     cell = Cell(256, 256, heads=8, dim=16, dropout=0.1)
-    peaks = core.measure(cell, CPU, 20.0, (1, 1), 1e12)["peak_bytes"]
+    peaks = core.measure(cell, CPU, Timing(20.0, (1, 1)), 1e12)["peak_bytes"]
     copies = {name: peaks[name] / cell.score_bytes for name in core._COPIES}
     assert all(core._COPIES[name] / 2 < copies[name] <= core._COPIES[name] for name in copies), copies
     limit = 10.0 * cell.score_bytes
     assert set(core.too_large(cell, limit)) == {"sparsemax", "entmax15"}
-    result = core.measure(cell, CPU, 20.0, (1, 1), limit)
+    result = core.measure(cell, CPU, Timing(20.0, (1, 1)), limit)
     assert set(result["passes"]["forward"]["seconds"]) == {"softmax", "sdpa", "rela_g_plain", "rela_g"}
 
 
@@ -257,7 +260,8 @@ def test_the_record(result):
     for cell in (result["training"], *result["decoding"]):
         for summary in (*cell["seconds"].values(), *cell["ratio"].values()):
             check_summary(summary)
-    assert "core, T=8, causal: softmax 1.00 (1.00-1.00)" in text(result) and "decoding, T=6, batch 2" in text(result)
+    shown = describe_result(result)
+    assert "core, T=8, causal: softmax 1.00 (1.00-1.00)" in shown and "decoding, T=6, batch 2" in shown
 
 
 def test_figures(result, tmp_path):
@@ -282,7 +286,7 @@ def test_hypotheses_have_the_length_that_was_set():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models.SequenceGenerator, "generate", generate)
-        models.decoding(TINY, (5,), 2, 4, CPU, "float32", 0.1, (1, 1), lambda: None)
+        models.decoding(TINY, (5,), 2, 4, CPU, "float32", Timing(0.1, (1, 1)))
     assert lengths and set(lengths) == {6}  # and the end of the sentence
 
 

@@ -9,7 +9,8 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq.token_generation_constraints import pack_constraints
 from test_tasks import GENERATION, sample, task_with
 
-from fairseq_rela.experiment import evaluation
+from fairseq_rela.experiment.decoding import load_decoding
+from fairseq_rela.experiment.translation import translate
 from fairseq_rela.files.lines import read_lines
 
 WORDS, BLANK = 4, 1  # the row of the batch that is blank
@@ -95,8 +96,8 @@ BLANKS = (0, 2, 3, 4)
 
 def test_rela_translate(data, trained, tmp_path):
     (tmp_path / "in.xa").write_text("".join(line + "\n" for line in LINES), encoding="utf-8")
-    decoding = evaluation.Decoding(beam=2)
-    evaluation.translate(data, trained / "checkpoint_last.pt", tmp_path / "out", decoding, source=tmp_path / "in.xa")
+    decoding = load_decoding(beam=2)
+    translate(data, trained / "checkpoint_last.pt", tmp_path / "out", decoding, source=tmp_path / "in.xa")
     for suffix in ("bpe", "tok", "txt"):
         lines = list(read_lines(tmp_path / f"out.{suffix}"))
         assert len(lines) == len(LINES) and [i for i, line in enumerate(lines) if not line] == list(BLANKS)

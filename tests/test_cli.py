@@ -1,5 +1,6 @@
 """The command line: quick to answer, one line and exit code 2 where something is wrong."""
 
+import argparse
 import shlex
 import sys
 import time
@@ -9,6 +10,8 @@ import pytest
 from conftest import RELA, run, run_rela
 
 from fairseq_rela import cli
+from fairseq_rela.cli import ranking
+from fairseq_rela.files.configs import load_defaults
 
 
 def test_help_is_quick_and_imports_nothing_heavy():
@@ -158,10 +161,21 @@ def test_stages_may_stand_before_between_and_behind_options(words):
 
 
 def test_the_stages_of_the_help_are_those_of_the_chain():
-    from fairseq_rela.cli.main import _STAGES
-    from fairseq_rela.experiment.pipeline import _RUN, STAGES
+    from fairseq_rela.experiment.reproduce import RUN, STAGES
 
-    assert _STAGES == STAGES == tuple(_RUN)
+    assert tuple(load_defaults("experiment")["stages"]) == STAGES == tuple(RUN)
+
+
+def test_the_choices_of_an_option_are_those_of_its_module():
+    from fairseq_rela.analysis.ranking import DEFAULT_BY, ORDERS
+
+    from fairseq_rela.benchmark.run import PARTS
+
+    parser = argparse.ArgumentParser()
+    ranking._rank_options(parser)
+    (by,) = (action for action in parser._actions if action.dest == "by")
+    assert (tuple(by.choices), by.default) == (ORDERS, DEFAULT_BY)
+    assert tuple(load_defaults("bench")["parts"]) == PARTS
 
 
 def test_what_to_fetch_by_hand(capsys):

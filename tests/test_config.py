@@ -9,7 +9,8 @@ import yaml
 from conftest import ROOT
 
 from fairseq_rela.errors import InputError
-from fairseq_rela.experiment import config
+from fairseq_rela.experiment import composed, evaluation, tasks
+from fairseq_rela.files import configs
 from fairseq_rela.variants import VARIANTS
 
 CONFIGS = ROOT / "configs"
@@ -31,19 +32,19 @@ def compose(task, *overrides):
 
 def test_tasks_have_all_their_files():
     wmt = {"wmt14_en_de", "wmt14_en_fr", "wmt18_en_fi", "wmt18_zh_en", "wmt16_ro_en"}
-    assert {"synthetic", "multi30k_en_de"} | wmt == set(config.task_names())
-    for task in config.task_names():
-        assert config.load_task(task).label == task
+    assert {"synthetic", "multi30k_en_de"} | wmt == set(tasks.task_names())
+    for task in tasks.task_names():
+        assert tasks.load_task(task).label == task
         assert (CONFIGS / "experiment" / f"{task}.yaml").is_file()
 
 
-@pytest.mark.parametrize("task", config.task_names())
+@pytest.mark.parametrize("task", tasks.task_names())
 def test_every_choice_of_data_can_be_made(task):
-    offered = config.load_yaml("corpus", task).get("choices", {})
+    offered = configs.load_yaml("corpus", task).get("choices", {})
     seen = set()
     for key, options in offered.items():
         for option in options:
-            made = config.load_task(task, (f"{key}={option}",))
+            made = tasks.load_task(task, (f"{key}={option}",))
             assert made.label == (task if option == next(iter(options)) else f"{task}.{key}-{option}")
             seen.add((str(made.settings), str(made.sources)))
     # each choice changes something
@@ -52,11 +53,11 @@ def test_every_choice_of_data_can_be_made(task):
 
 def test_choices_that_are_not_there():
     with pytest.raises(InputError, match="wmt14_en_fr has no such choice; it offers none"):
-        config.load_task("wmt14_en_fr", ("test=filtered",))
+        tasks.load_task("wmt14_en_fr", ("test=filtered",))
     with pytest.raises(InputError, match="choose one of train=statmt, train=stanford"):
-        config.load_task("wmt14_en_de", ("train=google",))
+        tasks.load_task("wmt14_en_de", ("train=google",))
     with pytest.raises(InputError, match="--choose train=statmt: train is chosen twice"):
-        config.load_task("wmt14_en_de", ("train=stanford", "train=statmt"))
+        tasks.load_task("wmt14_en_de", ("train=stanford", "train=statmt"))
 
 
 def test_the_paper_s_sizes_and_the_official_test_sets():
@@ -69,7 +70,7 @@ def test_the_paper_s_sizes_and_the_official_test_sets():
         "wmt16_ro_en": (608e3, 1999, 1999, 47562),
     }
     for name, (train, valid, test, length) in known.items():
-        task = config.load_task(name)
+        task = tasks.load_task(name)
         assert abs(task.kept.pairs - train) <= 0.015 * train
         assert (task.expected["valid"], task.expected["test"], task.sources.reference_length) == (valid, test, length)
         assert (task.settings.merges, task.settings.vocabulary_threshold, task.settings.max_pieces) == (32000, 50, 255)
@@ -83,7 +84,7 @@ def test_addresses_are_in_the_corpus_files_alone():
             assert "http://" not in text and "https://" not in text, path
 
 
-@pytest.mark.parametrize("task", [task for task in config.task_names() if task.startswith("wmt")])
+@pytest.mark.parametrize("task", [task for task in tasks.task_names() if task.startswith("wmt")])
 @pytest.mark.parametrize("devices", [1, 2, 4, 8])
 def test_an_update_is_25_000_tokens_on_any_number_of_gpus(task, devices):
     """B42."""
@@ -98,7 +99,7 @@ def test_attention_group_holds_every_variant():
     assert found == {name: name for name in VARIANTS}
 
 
-@pytest.mark.parametrize("task", config.task_names())
+@pytest.mark.parametrize("task", tasks.task_names())
 def test_the_recipe_reaches_fairseq(task):
     """FIDELITY section 6, where the experiment does not differ."""
     cfg = compose(task, "attention=sparsemax")
@@ -113,7 +114,7 @@ def test_the_recipe_reaches_fairseq(task):
 
 
 def test_the_published_recipe():
-    recipe = config.load_yaml("recipe", "paper")
+    recipe = configs.load_yaml("recipe", "paper")
     assert recipe["optimization"]["lr"] == [pytest.approx(512**-0.5 * 4000**-0.5, rel=1e-6)]
     assert recipe["lr_scheduler"] == {
         "_name": "inverse_sqrt",
@@ -132,15 +133,15 @@ def test_every_choice_of_every_group_composes(group):
 
 
 def test_decoding_comes_from_the_yaml():
-    decoding = config.load_decoding()
+    decoding = evaluation.load_decoding()
     assert (decoding.beam, decoding.gnmt_lenpen, decoding.max_len_a, decoding.max_len_b) == (4, 0.6, 1, 50)
 
 
 def test_unknown_names_are_refused(tmp_path):
     with pytest.raises(InputError, match="no task 'nothing'; there are multi30k_en_de, synthetic"):
-        config.load_task("nothing")
+        tasks.load_task("nothing")
     with pytest.raises(InputError, match="no such file; --raw must be the folder"):
-        config.load_task("multi30k_en_de").corpus(tmp_path)
+        tasks.load_task("multi30k_en_de").corpus(tmp_path)
 
 
 WRONG_VALUES = [None, 3, -1, "x", "", [], {}, [1], {"a": 1}, True, False, 2.5, float("nan"), [[1, 2]]]
@@ -163,22 +164,24 @@ def replaced(spec, path, value):
     return spec
 
 
-@pytest.mark.parametrize("group, name", [("corpus", task) for task in config.task_names()] + [("decoding", "paper")])
+@pytest.mark.parametrize("group, name", [("corpus", task) for task in tasks.task_names()] + [("decoding", "paper")])
 def test_a_wrong_value_anywhere_is_an_error_in_one_line(group, name, tmp_path, monkeypatch):
     """Every entry of every file by every kind of value: taken, or named with its file; `no` is a language in YAML."""
-    original, load_yaml = config.load_yaml(group, name), config.load_yaml
+    original, load_yaml = configs.load_yaml(group, name), configs.load_yaml
     refused = 0
     for path in places(original):
         for value in WRONG_VALUES:
             spec = replaced(original, path, value)
             monkeypatch.setattr(
-                config, "load_yaml", lambda g, n, spec=spec: copy.deepcopy(spec) if g == group else load_yaml(g, n)
+                evaluation if group == "decoding" else tasks,
+                "load_yaml",
+                lambda g, n, spec=spec: copy.deepcopy(spec) if g == group else load_yaml(g, n),
             )
             try:
                 if group == "decoding":
-                    config.load_decoding()
+                    evaluation.load_decoding()
                 else:
-                    task = config.load_task(name)
+                    task = tasks.load_task(name)
                     assert all(isinstance(lang, str) for lang in task.settings.languages)
                     assert all(isinstance(number, int) for number in task.expected.values())
                     with pytest.raises(InputError, match="no such file"):
@@ -193,30 +196,30 @@ def test_a_wrong_value_anywhere_is_an_error_in_one_line(group, name, tmp_path, m
 @pytest.mark.parametrize("name", ["../../x", "a/b", "", ".", "a b", 3])
 def test_names_from_which_folders_are_made(name, monkeypatch):
     """What a file calls its choices and subsets cannot lead out of the experiments' folder."""
-    spec = config.load_yaml("corpus", "wmt14_en_de")
+    spec = configs.load_yaml("corpus", "wmt14_en_de")
     subset = next(iter(spec["subsets"].values()))
-    monkeypatch.setattr(config, "load_yaml", lambda *_: {**copy.deepcopy(spec), "subsets": {name: subset}})
+    monkeypatch.setattr(tasks, "load_yaml", lambda *_: {**copy.deepcopy(spec), "subsets": {name: subset}})
     with pytest.raises(InputError, match="wmt14_en_de.yaml: subset .*: give a name of letters"):
-        config.load_task("wmt14_en_de")
+        tasks.load_task("wmt14_en_de")
     choices = {"train": {"default": {}, name: {}}}
-    monkeypatch.setattr(config, "load_yaml", lambda *_: {**copy.deepcopy(spec), "choices": choices})
+    monkeypatch.setattr(tasks, "load_yaml", lambda *_: {**copy.deepcopy(spec), "choices": choices})
     with pytest.raises(InputError, match="give a name of letters|choose one of"):
-        config.load_task("wmt14_en_de", (f"train={name}",))
+        tasks.load_task("wmt14_en_de", (f"train={name}",))
 
 
 def test_a_misspelt_entry_is_refused(monkeypatch):
-    spec = config.load_yaml("corpus", "synthetic")
-    monkeypatch.setattr(config, "load_yaml", lambda *_: {**copy.deepcopy(spec), "expected_pair": {"test": 1}})
-    monkeypatch.setattr(config, "require_task", lambda name: None)
+    spec = configs.load_yaml("corpus", "synthetic")
+    monkeypatch.setattr(tasks, "load_yaml", lambda *_: {**copy.deepcopy(spec), "expected_pair": {"test": 1}})
+    monkeypatch.setattr(tasks, "require_task", lambda name: None)
     with pytest.raises(InputError, match="synthetic.yaml: unknown entry expected_pair; there are bytes_a_pair, "):
-        config.load_task("synthetic")
+        tasks.load_task("synthetic")
 
 
 def test_downloads_that_nothing_is_made_of_are_refused(monkeypatch):
-    spec = {**config.load_yaml("corpus", "synthetic"), "downloads": {"a": {"urls": ["http://x/a"]}}}
-    monkeypatch.setattr(config, "load_yaml", lambda *_: spec)
+    spec = {**configs.load_yaml("corpus", "synthetic"), "downloads": {"a": {"urls": ["http://x/a"]}}}
+    monkeypatch.setattr(tasks, "load_yaml", lambda *_: spec)
     with pytest.raises(InputError, match="synthetic.yaml: downloads are given, but no train"):
-        config.load_task("synthetic")
+        tasks.load_task("synthetic")
 
 
 @pytest.mark.parametrize(
@@ -232,9 +235,9 @@ def test_yaml_is_data(content, tmp_path, monkeypatch):
     (tmp_path / "configs" / "corpus" / "synthetic.yaml").write_text(
         content.format(tmp_path / "made"), encoding="latin-1"
     )
-    monkeypatch.setenv(config.FOLDER_VARIABLE, str(tmp_path / "configs"))
+    monkeypatch.setenv(configs.FOLDER_VARIABLE, str(tmp_path / "configs"))
     with pytest.raises(InputError, match="synthetic.yaml: not (valid YAML|a mapping)"):
-        config.load_task("synthetic")
+        tasks.load_task("synthetic")
     assert [path.name for path in tmp_path.iterdir()] == ["configs"]
 
 
@@ -250,7 +253,7 @@ def test_no_code_is_made_from_text():
 
 
 def test_checksums_are_of_the_files_that_are_composed():
-    files = set(config.checksums("multi30k_en_de", ["attention=relu", "size=base", "optimization.max_update=1"]))
+    files = set(composed.checksums("multi30k_en_de", ["attention=relu", "size=base", "optimization.max_update=1"]))
     assert files == {
         "multi30k_en_de.yaml",
         "recipe/paper.yaml",
@@ -262,7 +265,7 @@ def test_checksums_are_of_the_files_that_are_composed():
         "experiment/multi30k_en_de.yaml",
     }
     with pytest.raises(InputError, match="no config 'huge' in .*size; there are base, big, tiny"):
-        config.checksums("synthetic", ["size=huge"])
+        composed.checksums("synthetic", ["size=huge"])
 
 
 def test_slurm_jobs_take_four_gpus_by_hydras_launcher():
@@ -284,7 +287,7 @@ def test_slurm_jobs_take_four_gpus_by_hydras_launcher():
         assert cfg.dataset.max_tokens * cfg.optimization.update_freq[0] * 4 == 25_000
 
 
-@pytest.mark.parametrize("task", config.task_names())
+@pytest.mark.parametrize("task", tasks.task_names())
 def test_every_yaml_builds_its_model(task):
     """At its own size, on small dictionaries."""
     from conftest import make_task
@@ -310,13 +313,13 @@ def test_every_yaml_builds_its_model(task):
 def test_composed_values_are_those_that_hydra_composes(overrides):
     from hydra import compose, initialize_config_dir
 
-    with initialize_config_dir(config_dir=str(config.config_folder()), version_base=None):
-        composed = compose("multi30k_en_de", overrides=list(overrides))
-    found = config.composed_values("multi30k_en_de", overrides)
+    with initialize_config_dir(config_dir=str(configs.config_folder()), version_base=None):
+        expected = compose("multi30k_en_de", overrides=list(overrides))
+    found = composed.composed_values("multi30k_en_de", overrides)
     assert found["model.attention"] == ("relu" if overrides else "rela_g") and len(found) > 30
     assert not [key for key in found if key.startswith("hydra") or "dir" in key]
     for key, value in found.items():
-        node = composed
+        node = expected
         for part in key.split("."):
             node = node[part]
         assert (list(node) if isinstance(value, list) else node) == value, key

@@ -11,7 +11,7 @@ import torch
 from conftest import ROOT, load_anything, run_rela, train_arguments
 from test_config import compose
 
-from fairseq_rela import checkpoints
+from fairseq_rela import checkpoints, safe_loading
 from fairseq_rela.variants import VARIANTS
 
 USER_DIR = ROOT / "fairseq_rela"
@@ -73,7 +73,7 @@ def test_fairseq_train_in_two_processes_is_one_with_twice_the_batches(data, tmp_
     for process in processes:
         output, _ = process.communicate(timeout=300)
         assert process.returncode == 0, output[-2000:]
-    one, two = (checkpoints.load(tmp_path / name / "checkpoint_last.pt") for name in ("one", "two"))
+    one, two = (safe_loading.load(tmp_path / name / "checkpoint_last.pt") for name in ("one", "two"))
     assert checkpoints.updates_of(one) == checkpoints.updates_of(two) == 4
     assert one["model"].keys() == two["model"].keys()
     for name, value in one["model"].items():

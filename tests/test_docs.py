@@ -79,9 +79,9 @@ def parse_rela(arguments):
 
             find_variant(choice)
     if options.verb in ("reproduce", "train", "download"):
-        from fairseq_rela.experiment import config
+        from fairseq_rela.experiment import tasks
 
-        config.require_task(options.task)
+        tasks.require_task(options.task)
 
 
 def parse_fairseq(program, arguments):

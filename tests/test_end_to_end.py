@@ -8,12 +8,12 @@ import sys
 import pytest
 import torch
 from conftest import ROOT, run, run_fairseq, run_rela, train_arguments
-from test_checkpoints import Hostile
+from test_safe_loading import Hostile
 
-from fairseq_rela import checkpoints
+from fairseq_rela import checkpoints, safe_loading
 from fairseq_rela.compat import probe_fairseq
-from fairseq_rela.experiment.config import task_names
-from fairseq_rela.experiment.evaluation import read_hypotheses
+from fairseq_rela.experiment.tasks import task_names
+from fairseq_rela.experiment.translation import read_hypotheses
 from fairseq_rela.files.lines import read_lines
 from fairseq_rela.models.transformer_rela import FUSED_PARAMETERS
 
@@ -44,8 +44,8 @@ def averaged(trained):
 def test_average_says_what_it_took(trained, averaged):
     record = json.loads(averaged.with_name("average.pt.json").read_text())
     assert [c["updates"] for c in record["checkpoints"]] == [8, 6, 4]
-    models = [checkpoints.load(trained / c["file"])["model"] for c in record["checkpoints"]]
-    got = checkpoints.load(averaged)["model"]
+    models = [safe_loading.load(trained / c["file"])["model"] for c in record["checkpoints"]]
+    got = safe_loading.load(averaged)["model"]
     for key, value in got.items():
         torch.testing.assert_close(value, sum(m[key] for m in models) / 3)
 
@@ -213,7 +213,7 @@ def test_what_was_trained_is_what_decodes_in_a_new_process(attention, data, tmp_
     flags = ["--attention", attention, "--max-update", 1, "--disable-validation"]
     ok(run_fairseq("train", *train_arguments(data, tmp_path), *flags, cwd=tmp_path))
     checkpoint = tmp_path / "checkpoint_last.pt"
-    assert checkpoints.load(checkpoint)["cfg"]["model"]["attention"] == attention
+    assert safe_loading.load(checkpoint)["cfg"]["model"]["attention"] == attention
     result = ok(run(sys.executable, "-W", "ignore", "-c", COUNT_CALLS, checkpoint, data, cwd=tmp_path))
     variant, fused, encoder, steps = map(int, result.stdout.split()[-4:])
     assert encoder == 1 and steps >= 2
@@ -233,7 +233,7 @@ def test_a_softmax_transformer_starts_a_rela_model(data, tmp_path):
     result = ok(run_fairseq("train", *train_arguments(data, rela), *flags, "--disable-validation", cwd=tmp_path))
     fresh = [line for line in (result.stdout + result.stderr).splitlines() if "start fresh" in line]
     assert len(fresh) == 1 and "encoder.layers.0.self_attn.attn_norm.gate" in fresh[0]
-    before, after = (checkpoints.load(f / "checkpoint_last.pt")["model"] for f in (softmax, rela))
+    before, after = (safe_loading.load(f / "checkpoint_last.pt")["model"] for f in (softmax, rela))
     assert set(after) - set(before) == {key for key in after if "attn_norm" in key}
     # fairseq 0.12.2 saves a buffer it never fills, and copies of the encoder's weights for a fused kernel
     kept = {key: value for key, value in before.items() if key in after and not key.endswith("_float_tensor")}
@@ -254,7 +254,7 @@ def hydra(task, data, save_dir, *overrides, cwd):
 def test_every_task_trains_from_another_folder(task, data, tmp_path):
     """B36, B37: the user dir is found, paths hold, and nothing is written where one stands."""
     ok(hydra(task, data, tmp_path / "run", "size=tiny", cwd=tmp_path))
-    state = checkpoints.load(tmp_path / "run" / "checkpoint_last.pt")
+    state = safe_loading.load(tmp_path / "run" / "checkpoint_last.pt")
     assert checkpoints.updates_of(state) == 1
     assert state["cfg"]["model"]["_name"] == "transformer_rela_tiny" and state["cfg"]["model"]["attention"] == "rela_g"
     assert state["cfg"]["generation"]["beam"] == 4 and state["cfg"]["task"]["gnmt_lenpen"] == 0.6
@@ -265,7 +265,7 @@ def test_a_sweep(data, tmp_path):
     save_dir = f"{tmp_path}/${{model.attention}}"
     ok(hydra("synthetic", data, save_dir, "attention=softmax,rela_g", "model.encoder_layers=1", "-m", cwd=tmp_path))
     for attention in ("softmax", "rela_g"):
-        state = checkpoints.load(tmp_path / attention / "checkpoint_last.pt")
+        state = safe_loading.load(tmp_path / attention / "checkpoint_last.pt")
         assert state["cfg"]["model"]["attention"] == attention
         assert not any(key.startswith("encoder.layers.1") for key in state["model"])  # flat keys are honoured
         assert any("attn_norm" in key for key in state["model"]) == (attention == "rela_g")
@@ -352,7 +352,7 @@ def test_restarts(data, tmp_path):
     last = run_dir / "checkpoint_last.pt"
     last.write_bytes(last.read_bytes()[:1000])
     for path in run_dir.glob("checkpoint*.pt"):
-        if path != last and checkpoints.updates_of(checkpoints.load(path)) >= 4:
+        if path != last and checkpoints.updates_of(safe_loading.load(path)) >= 4:
             path.unlink()
     one_line(train("optimization.max_update=5"), "begun with other overrides")
     result = ok(train(four))
@@ -442,5 +442,5 @@ def test_run_slurm_goes_through_hydras_launcher(data, tmp_path):
     run_dir = tmp_path / "a run"
     result = ok(run_rela("train", "synthetic", "--data", data, "--save-dir", run_dir, *arguments, cwd=tmp_path))
     assert "trained for 4 updates" in result.stdout
-    assert checkpoints.load(run_dir / "checkpoint_last.pt")["cfg"]["model"]["attention"] == "rela_g"
+    assert safe_loading.load(run_dir / "checkpoint_last.pt")["cfg"]["model"]["attention"] == "rela_g"
     assert list((run_dir / "slurm").glob("*_log.out"))

@@ -5,7 +5,9 @@ import sacrebleu
 from conftest import SHARED, run, sys
 
 from fairseq_rela.errors import InputError
-from fairseq_rela.experiment.evaluation import Decoding, read_hypotheses, score
+from fairseq_rela.experiment.decoding import load_decoding
+from fairseq_rela.experiment.scoring import score
+from fairseq_rela.experiment.translation import read_hypotheses
 from fairseq_rela.files.lines import read_lines
 from fairseq_rela.text.preprocess import Preprocessor
 
@@ -133,7 +135,7 @@ def test_other_numbers_of_lines_are_refused():
 )
 def test_decoding_that_cannot_be(options):
     with pytest.raises(InputError, match="--"):
-        Decoding(**options).check()
+        load_decoding(**options)
 
 
 WMT = SHARED / "data" / "wmt_newstest"

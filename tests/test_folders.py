@@ -11,7 +11,7 @@ from conftest import ROOT
 
 from fairseq_rela import cli
 from fairseq_rela.errors import InputError
-from fairseq_rela.experiment.pipeline import STAGES
+from fairseq_rela.experiment.reproduce import STAGES
 from fairseq_rela.files.locks import only_process
 from fairseq_rela.files.outputs import work_folder
 

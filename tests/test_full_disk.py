@@ -11,7 +11,7 @@ import torch
 from conftest import prepare_data, run_rela
 from test_checkpoints import write
 
-from fairseq_rela import checkpoints, cli
+from fairseq_rela import checkpoints, cli, safe_loading
 from fairseq_rela.data import prepare as prepare_module
 from fairseq_rela.errors import InputError
 from fairseq_rela.files import outputs
@@ -164,7 +164,7 @@ def test_every_stage_on_a_full_disk(small_disk, corpus):
             new = after.keys() - before.keys()
             assert all(path.name.startswith("checkpoint") for path in new), new
             # fairseq copies the numbered ones to _best and _last, which a restart passes over where they are torn
-            assert all(checkpoints.load(path) for path in new if re.fullmatch(r"checkpoint_?\d.*", path.stem))
+            assert all(safe_loading.load(path) for path in new if re.fullmatch(r"checkpoint_?\d.*", path.stem))
             assert not [path for path in root.rglob("*") if "partial" in path.name or path.suffix in (".lock", ".tmp")]
         (small_disk / "ballast").unlink()
         result = run_rela(*command, *options, env={"OMP_NUM_THREADS": "1"})

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from fairseq_rela import cli
 from fairseq_rela.alignment import as_pharaoh, word_ids
 from fairseq_rela.analysis import aer, rank
+from fairseq_rela.analysis.pair_scorer import load_scorer
 from fairseq_rela.data.folder import DataFolder
 from fairseq_rela.errors import InputError
 from fairseq_rela.text import bpe
@@ -364,7 +365,7 @@ def checkpoint(trained):
 
 @pytest.fixture(scope="module")
 def scorer(checkpoint, data):
-    return rank.load_scorer(checkpoint, rank.DataFolder(data), "cpu")
+    return load_scorer(checkpoint, DataFolder(data), "cpu")
 
 
 @examples(6)

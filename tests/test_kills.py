@@ -13,7 +13,7 @@ import pytest
 import torch
 from conftest import RELA, ROOT, run_rela
 
-from fairseq_rela import checkpoints
+from fairseq_rela import checkpoints, safe_loading
 from fairseq_rela.experiment.naming import run_name
 from fairseq_rela.files.records import sha256
 
@@ -103,7 +103,7 @@ def files(folder):
 
 
 def same_model(one, other):
-    one, other = (checkpoints.load(path) for path in (one, other))
+    one, other = (safe_loading.load(path) for path in (one, other))
     assert checkpoints.updates_of(one) == checkpoints.updates_of(other)
     assert one["model"].keys() == other["model"].keys()
     assert all(torch.equal(one["model"][key], other["model"][key]) for key in one["model"])

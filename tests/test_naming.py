@@ -1,12 +1,14 @@
 """Names of run folders."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from fairseq_rela.errors import InputError
+from fairseq_rela.experiment.experiment import Experiment
 from fairseq_rela.experiment.naming import changes_the_model, run_name
-from fairseq_rela.experiment.pipeline import Experiment, _refuse_different
+from fairseq_rela.experiment.run_record import refuse_different
 
 
 @pytest.mark.parametrize(
@@ -44,7 +46,7 @@ def test_long_names_are_cut_and_stay_different():
 
 def test_runs_of_a_task_share_its_data():
     plain = Experiment("synthetic", "rela_g", Path("root"))
-    other = plain._replace(overrides=("sites=cross", "common.seed=2"))
+    other = dataclasses.replace(plain, overrides=("sites=cross", "common.seed=2"))
     assert plain.data == other.data == Path("root/synthetic/data")
     assert plain.run == Path("root/synthetic/rela_g") and other.run == Path("root/synthetic/rela_g.sites-cross.seed-2")
 
@@ -58,11 +60,11 @@ def test_equal_settings_in_another_order_or_spelling_are_the_same_run():
         "overrides": ["model.attention_sites=[cross]", "common.seed=2"],
         "configs": {"sites/all.yaml": "3", "recipe/paper.yaml": "2"},
     }
-    _refuse_different(Path("run"), "was trained", record, wanted)
+    refuse_different(Path("run"), "was trained", record, wanted)
     with pytest.raises(InputError, match="run was trained with other overrides; remove it, or give another"):
-        _refuse_different(Path("run"), "was trained", record, {**wanted, "overrides": ["common.seed=2"]})
+        refuse_different(Path("run"), "was trained", record, {**wanted, "overrides": ["common.seed=2"]})
     with pytest.raises(InputError, match="other configs: recipe/paper.yaml; "):
-        _refuse_different(Path("run"), "was trained", record, {**wanted, "configs": {"recipe/paper.yaml": "4"}})
+        refuse_different(Path("run"), "was trained", record, {**wanted, "configs": {"recipe/paper.yaml": "4"}})
 
 
 @pytest.mark.parametrize(

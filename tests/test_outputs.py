@@ -11,7 +11,7 @@ from fairseq_rela.data.pairs import binarised_pairs
 from fairseq_rela.data.prepare import Corpus, prepare
 from fairseq_rela.data.settings import Settings
 from fairseq_rela.errors import InputError
-from fairseq_rela.experiment.evaluation import score, suspect_order
+from fairseq_rela.experiment.scoring import score, suspect_order
 from fairseq_rela.files.lines import read_lines
 from fairseq_rela.files.plain_text import in_order, refuse_not_text
 

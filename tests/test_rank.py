@@ -15,12 +15,15 @@ import torch
 from conftest import ROOT
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 
-from fairseq_rela.analysis import damage, rank
+from fairseq_rela.analysis import damage, detection, pair_scorer, rank, score_file, scoring
 from fairseq_rela.analysis.analyze import summarise
 from fairseq_rela.analysis.capture import load_model, recorded_weights
+from fairseq_rela.analysis.pair_encoder import PairEncoder
+from fairseq_rela.data.folder import DataFolder
 from fairseq_rela.errors import InputError
 from fairseq_rela.files.lines import read_lines
 from fairseq_rela.models.transformer_rela import attention_modules
+from fairseq_rela.variants import find_variant
 
 CPU = {"device": "cpu"}
 
@@ -42,7 +45,7 @@ def texts(files):
 
 @pytest.fixture(scope="module")
 def scorer(checkpoint, data):
-    return rank.load_scorer(checkpoint, rank.DataFolder(data), "cpu")
+    return pair_scorer.load_scorer(checkpoint, DataFolder(data), "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +74,7 @@ def expected(checkpoint, data, texts):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(rank, "_BLOCK", 16)
+    monkeypatch.setattr(scoring, "BLOCK", 16)
 
 
 @pytest.mark.parametrize("max_tokens", [1, 100, 4096])
@@ -86,8 +89,8 @@ def test_scores_are_those_of_one_sentence_at_a_time(scorer, texts, expected, max
 
 
 def test_few_logits_or_weights_at_a_time_change_nothing(scorer, texts, expected, monkeypatch):
-    monkeypatch.setattr(rank, "_LOGITS", 1)
-    monkeypatch.setattr(rank, "_CELLS", 500)
+    monkeypatch.setattr(pair_scorer, "LOGITS", 1)
+    monkeypatch.setattr(pair_scorer, "CELLS", 500)
     for score, row in zip(scorer.score(list(zip(*texts))[:40]), expected):
         assert score[:2] == pytest.approx(row[:2], abs=1e-5)
 
@@ -101,7 +104,7 @@ def test_null_rates_add_up_to_that_of_the_corpus(scorer, checkpoint, data, texts
 
 def read_rows(path):
     header, *rows = (line.split("\t") for line in read_lines(path))
-    assert tuple(header) == rank.COLUMNS
+    assert tuple(header) == score_file.COLUMNS
     return rows
 
 
@@ -127,8 +130,8 @@ def test_any_number_of_processes_gives_the_same_bytes(
         assert [float(x) for x in row[1:3]] == pytest.approx(want[:2], abs=1e-5)
         assert [int(x) for x in row[3:5]] == list(want[2:]) and row[5] == ""
     # as on a GPU: one model, fed by two processes, which makes other batches
-    monkeypatch.setattr(rank, "_in_processes", lambda scorer: False)
-    monkeypatch.setattr(rank, "_WINDOW", 3)
+    monkeypatch.setattr(scoring, "in_processes", lambda scorer: False)
+    monkeypatch.setattr(scoring, "WINDOW", 3)
     packed = [tmp_path / f"{path.name}.gz" for path in files]
     for path, pack in zip(files, packed):
         pack.write_bytes(gzip.compress(path.read_bytes()))
@@ -148,20 +151,20 @@ def test_a_gpu_gives_the_same_scores(checkpoint, data, files, ranked, tmp_path):
 @pytest.mark.parametrize("tail", [b"", b"50\t0.1", b"48\t0.1\t-1.0\t3\t3\t\n\0\0\0\0", b"7\t0.1\t-1.0\t3\t3\t\n"])
 def test_an_interrupted_run_goes_on(checkpoint, data, files, ranked, tmp_path, monkeypatch, tail, capsys):
     output = tmp_path / "again.tsv"
-    whole = rank._row
+    whole = score_file.row
 
     def interrupted(number, score):
         if number == 52:
             raise KeyboardInterrupt
         return whole(number, score)
 
-    monkeypatch.setattr(rank, "_row", interrupted)
+    monkeypatch.setattr(scoring, "row", interrupted)
     with pytest.raises(KeyboardInterrupt):
         rank.rank(checkpoint, data, *files, output, workers=1, **CPU)
     assert not output.exists()
     with open(tmp_path / "again.tsv.partial", "ab") as file:
         file.write(tail)
-    monkeypatch.setattr(rank, "_row", whole)
+    monkeypatch.setattr(scoring, "row", whole)
     rank.rank(checkpoint, data, *files, output, workers=1, **CPU)
     assert output.read_bytes() == ranked
     assert "48 of" in capsys.readouterr().out
@@ -182,7 +185,7 @@ def test_other_input_is_not_mixed_in(checkpoint, trained, data, files, ranked, t
     with pytest.raises(InputError, match="another max tokens; remove it"):
         rank.rank(checkpoint, data, *files, output, max_tokens=100, **CPU)
     rank.rank(checkpoint, data, *files, output, workers=1, **CPU)
-    monkeypatch.setattr(rank, "_score_corpus", None)
+    monkeypatch.setattr(rank, "score_corpus", None)
     rank.rank(checkpoint, data, *files, output, max_tokens=100, **CPU)
     assert output.read_bytes() == ranked
     (tmp_path / "whole.tsv.rank.json").unlink()
@@ -203,7 +206,7 @@ def test_pairs_without_a_score_shift_nothing(checkpoint, data, texts, tmp_path, 
     source, target = tmp_path / "s", tmp_path / "t"
     source.write_text("".join(f"{pair[0]}\n" for pair in pairs), encoding="utf-8", newline="")
     target.write_text("\n".join(pair[1] for pair in pairs), encoding="utf-8", newline="")  # no LF at the end
-    monkeypatch.setattr(rank, "_BLOCK", 7)
+    monkeypatch.setattr(scoring, "BLOCK", 7)
     result = rank.rank(checkpoint, data, source, target, tmp_path / "out", keep_best=1000, workers=1, **CPU)
     assert result == rank.Ranking(20, 5, 15)
     want = scorer.score(list(zip(*texts))[:20])
@@ -290,18 +293,18 @@ def test_wrong_input_is_refused_in_one_line(checkpoint, data, files, tmp_path):
 def test_softmax_is_warned_about(checkpoint, data, files, tmp_path, scorer, monkeypatch, capsys, small_blocks):
     assert scorer.label == "rela_g" and scorer.has_nulls
     for name, has_nulls in (("softmax", False), ("entmax15", False), ("rela_g_gelu", False), ("rela_i", True)):
-        monkeypatch.setattr(scorer, "label", name)
+        monkeypatch.setattr(scorer, "variants", [find_variant(name)])
         assert scorer.has_nulls == has_nulls
-    monkeypatch.setattr(rank.PairScorer, "has_nulls", False)
+    monkeypatch.setattr(pair_scorer.PairScorer, "has_nulls", False)
     rank.rank(checkpoint, data, *files, tmp_path / "out", workers=1, **CPU)
     assert "only the log-probability tells pairs apart" in capsys.readouterr().err
 
 
 def test_text_that_is_tokenised_already_stays_so(scorer, checkpoint, data, files, tmp_path, monkeypatch, capsys):
-    folder = rank.DataFolder(data)
+    folder = DataFolder(data)
     folder.settings.tokenised = ["train"]
     folder.settings.truecase = True  # there is no model of it, as it is not applied to such text
-    encode = rank.PairEncoder(folder, scorer.encode._dictionaries, (1024, 1024))
+    encode = PairEncoder(folder, scorer.encode._dictionaries, (1024, 1024))
     assert encode.tokenised
     assert encode._pieces(0, "ab &apos;s") != scorer.encode._pieces(0, "ab &apos;s")
     assert "".join(encode._pieces(0, "ab &apos;s")).replace("@@", "") == "ab&apos;s"
@@ -309,17 +312,17 @@ def test_text_that_is_tokenised_already_stays_so(scorer, checkpoint, data, files
 
 def test_damaged_pairs_are_told_apart(checkpoint, data, files, tmp_path):
     output = tmp_path / "damage.json"
-    result = damage.evaluate(checkpoint, data, *files, output, seed=2, device="cpu")
+    result = detection.evaluate([checkpoint], DataFolder(data), *files, output, seed=2, device="cpu")
     assert json.loads(output.read_text()) == result
     assert list(result)[:4] == ["format", "label", "pairs", "kinds"] and result["label"] == "rela_g"
     assert tuple(result["kinds"]) == damage.KINDS and result["pairs"] == len(list(read_lines(files[0])))
     for areas in result["kinds"].values():
         assert list(areas) == ["null_rate_auc", "logprob_auc", "both_auc"]
         assert all(0 <= area <= 1 for area in areas.values())
-    assert damage.evaluate(checkpoint, data, *files, seed=2, device="cpu") == result
+    assert detection.evaluate([checkpoint], DataFolder(data), *files, seed=2, device="cpu") == result
     with pytest.raises(InputError, match="pairs that can be scored"):
         (tmp_path / "s").write_text("a b\n\n")
-        damage.evaluate(checkpoint, data, tmp_path / "s", tmp_path / "s", device="cpu")
+        detection.evaluate([checkpoint], DataFolder(data), tmp_path / "s", tmp_path / "s", device="cpu")
 
 
 SLOWLY = """
@@ -328,13 +331,14 @@ sys.argv[0] = "rela"
 from pathlib import Path
 from fairseq_rela.register import load_plugin
 load_plugin()
-from fairseq_rela.analysis import rank
-rank._BLOCK = 16
-score = rank.PairScorer._score_batch
+from fairseq_rela.analysis import rank, scoring
+from fairseq_rela.analysis.pair_scorer import PairScorer
+scoring.BLOCK = 16
+score = PairScorer._score_batch
 def slowly(self, pairs):
     time.sleep(0.3)
     return score(self, pairs)
-rank.PairScorer._score_batch = slowly
+PairScorer._score_batch = slowly
 rank.rank(*map(Path, sys.argv[1:]), workers=2, device="cpu")
 """
 

@@ -9,9 +9,10 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from fairseq_rela.analysis.comparison import roc_auc
 from fairseq_rela.analysis.damage import KINDS, Pair, damage
-from fairseq_rela.analysis.ranking import count_nulls, roc_auc, select_pairs
-from fairseq_rela.analysis.sparsity import count_sparsity
+from fairseq_rela.analysis.orders import select_pairs
+from fairseq_rela.analysis.sparsity import count_nulls, count_sparsity
 
 # few values, so that there are ties
 scores = st.lists(st.sampled_from([-math.inf, -1.5, -1.0, 0.0, 0.25, 2.0, math.inf]), min_size=1, max_size=30)

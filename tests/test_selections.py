@@ -1,4 +1,4 @@
-"""Selections of a ranking and the record of damages, against sorting, loops and published quantiles."""
+"""Selections of a ranking, against sorting and loops."""
 
 import json
 import math
@@ -6,12 +6,11 @@ import statistics
 
 import numpy
 import pytest
-from conftest import run_rela
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_rela.analysis import damage, rank, ranking_study, selections
-from fairseq_rela.analysis.ranking import ORDERS, mean_ranks, sample_pairs, select_pairs, worst_pairs
+from fairseq_rela.analysis import rank, score_file, selections
+from fairseq_rela.analysis.orders import ORDERS, mean_ranks, sample_pairs, select_pairs, worst_pairs
 from fairseq_rela.errors import InputError
 from fairseq_rela.files.lines import read_lines
 
@@ -119,7 +118,7 @@ def test_three_selections_are_written_as_the_lines_were(ranked):
     for name, numbers in kept.items():
         one = record["selections"][name]
         assert one["pairs"] == len(numbers)
-        for place, what in enumerate(rank.COLUMNS[1:5], 1):
+        for place, what in enumerate(score_file.COLUMNS[1:5], 1):
             assert one[what] == pytest.approx(statistics.fmean(float(rows[i][place]) for i in numbers), rel=1e-6)
     assert list(record["selections"]) == ["all", "best", "worst", "sample"]
     assert (record["by"], record["pairs"], record["unscored"], record["seed"]) == ("log_probability", len(rows), 0, 3)
@@ -134,7 +133,7 @@ def test_three_selections_are_written_as_the_lines_were(ranked):
 
 def test_another_order_of_the_same_ranking_costs_no_scoring(ranked, monkeypatch, capsys):
     output, rows, lines, arguments = ranked
-    monkeypatch.setattr(rank, "_score_corpus", None)
+    monkeypatch.setattr(rank, "score_corpus", None)
     (arguments[0].parent / "rank.json").write_text('{"format": 1, "recommended": "log_probability"}')
     try:
         rank.rank(*arguments, keep_best=30, by="null_rate", **CPU)
@@ -166,7 +165,7 @@ def test_wrong_options_are_refused(ranked):
 def test_other_records_are_not_shown(ranked, tmp_path):
     record = selections.load_selections(ranked[0])
     assert record == selections.load_selections(selections.selections_path(ranked[0]))
-    assert "worst" in selections.describe({**record, "selections": {"worst": record["selections"]["all"]}})
+    assert "worst" in selections.describe({**record, "selections": {"worst": record["selections"]["all"]}}, tmp_path)
     for content, match in (
         (None, "no such file"),
         ("{}", "rank again"),
@@ -178,82 +177,3 @@ def test_other_records_are_not_shown(ranked, tmp_path):
             path.write_text(content)
         with pytest.raises(InputError, match=match):
             selections.load_selections(tmp_path / "r")
-
-
-# --- several models ----------------------------------------------------------------------------------------------
-
-
-def result(*areas, **more):
-    kinds = {
-        kind: dict(zip(("null_rate_auc", "logprob_auc", "both_auc"), values))
-        for kind, values in zip(("copied", "deleted"), areas)
-    }
-    return {"pairs": 9, "damage_seed": 1, "kinds": kinds, **more}
-
-
-def test_models_are_combined_with_paired_differences():
-    results = [result((0.5, 0.9, 0.8), (0.75, 0.5, 0.6)), result((0.6, 0.8, 0.7), (0.85, 0.55, 0.6))]
-    summary = ranking_study.combine(results)
-    assert summary["copied"]["null_rate"] == pytest.approx({"mean": 0.55, "sd": math.sqrt(0.005), "n": 2})
-    difference = summary["copied"]["difference"]  # -0.4 and -0.2
-    assert difference["mean"] == pytest.approx(-0.3) and difference["sd"] == pytest.approx(math.sqrt(0.02))
-    assert difference["interval"] == pytest.approx([-0.3 - 12.7062 * 0.1, -0.3 + 12.7062 * 0.1], abs=1e-4)
-    assert ranking_study.recommend(summary) == "log_probability"  # 0.69 to 0.675 and 0.675
-    assert "tells more than the log-probability in deleted (mean of 2 models)" in ranking_study.describe_evidence(
-        summary
-    )
-    assert "beyond the 95 % interval of the paired difference: none" in ranking_study.describe_evidence(summary)
-    alone = ranking_study.combine(results[:1])["copied"]["difference"]
-    assert alone == {"mean": pytest.approx(-0.4), "sd": None, "n": 1, "interval": None}
-    better = ranking_study.combine([result((0.9, 0.5, 0.6), (0.9, 0.5, 0.6))])
-    assert ranking_study.recommend(better) == "null_rate"
-    near = ranking_study.combine([result((0.905, 0.9, 0.905), (0.505, 0.5, 0.505))])
-    assert ranking_study.recommend(near) == "log_probability"  # the default, where no other is clearly better
-    for other in (result((1, 1, 1), (1, 1, 1), pairs=8), result((1, 1, 1)), result((1,) * 3, (1,) * 3, damage_seed=2)):
-        with pytest.raises(InputError, match="differ in their"):
-            ranking_study.combine([results[0], other])
-    with pytest.raises(InputError, match="give one or more"):
-        ranking_study.combine([])
-
-
-def test_quantiles_of_students_t_are_the_published_ones():
-    published = {1: 12.7062, 2: 4.3027, 3: 3.1824, 4: 2.7764, 5: 2.5706, 9: 2.2622, 10: 2.2281, 30: 2.0423, 120: 1.9799}
-    for freedom, value in published.items():
-        assert ranking_study.t_quantile(freedom) == pytest.approx(value, abs=1e-4)
-    assert ranking_study.t_quantile(3, 0.95) == pytest.approx(2.3534, abs=1e-4)
-
-
-def test_several_models_are_measured_on_the_same_damage(trained, data, corpus, tmp_path):
-    models = [trained / "checkpoint_last.pt", trained / "checkpoint_1_2.pt"]
-    files = corpus / "test.xa", corpus / "test.xb"
-    output = tmp_path / "rank.json"
-    together = damage.evaluate_models(models, data, *files, output, seed=2, device="cpu")
-    assert json.loads(output.read_text()) == together
-    alone = [damage.evaluate(model, data, *files, seed=2, device="cpu") for model in models]
-    assert [one["kinds"] for one in together["models"]] == [one["kinds"] for one in alone]
-    assert together["summary"] == ranking_study.combine(alone)
-    for kind, areas in together["kinds"].items():
-        for name, area in areas.items():
-            assert area == pytest.approx(statistics.fmean(one["kinds"][kind][name] for one in alone))
-    said = damage.describe(together)
-    assert "mean (sd) of 2 models" in said and f"recommended: rela rank --by {together['recommended']}" in said
-    assert "mean (sd)" not in damage.describe(alone[0])
-    with pytest.raises(InputError, match="given twice"):
-        damage.evaluate_models([models[0]] * 2, data, *files, device="cpu")
-
-
-def test_areas_are_those_of_each_score():
-    good = [rank.Score(0.1, -1.0, 3, 3), rank.Score(0.3, -2.0, 3, 3)]
-    bad = [rank.Score(0.2, -1.5, 3, 3), rank.Score(0.4, -3.0, 3, 3)]
-    # ranks by null rate 0 2 | 1 3, by log-probability 0 2 | 1 3
-    assert damage._areas(good, bad) == {"null_rate_auc": 0.75, "logprob_auc": 0.75, "both_auc": 0.75}
-    bad[0] = rank.Score(0.0, -5.0, 3, 3)  # 1 2 | 0 3, 0 1 | 3 2: sums 1 3 | 3 5
-    assert damage._areas(good, bad) == {"null_rate_auc": 0.5, "logprob_auc": 1.0, "both_auc": 0.875}
-
-
-def test_options_that_do_not_go_together(trained, data, corpus, tmp_path):
-    common = (trained / "checkpoint_last.pt", corpus / "test.xa", corpus / "test.xb", "--data", data)
-    more = ("--output", tmp_path / "o", "--more-checkpoints", trained / "checkpoint_1_2.pt")
-    done = run_rela("rank", *common, *more)
-    assert done.returncode == 2 and "only --damage measures several models" in done.stderr
-    assert not list(tmp_path.iterdir())

@@ -13,9 +13,13 @@ import yaml
 from conftest import ROOT, run_rela
 
 from fairseq_rela.errors import InputError
-from fairseq_rela.experiment import config
-from fairseq_rela.study import queue, runs, spec, statistics
-from fairseq_rela.study.collect import collect, measures
+from fairseq_rela.experiment.composed import checksums
+from fairseq_rela.files.configs import FOLDER_VARIABLE
+from fairseq_rela.study import perform as performing
+from fairseq_rela.study import queue, spec, statistics
+from fairseq_rela.study.collect import collect, paired_difference
+from fairseq_rela.study.folder import StudyFolder
+from fairseq_rela.study.measures import measures
 
 BASE = {
     "task": "synthetic",
@@ -35,7 +39,7 @@ def configs(tmp_path, monkeypatch):
 
     folder = tmp_path / "configs"
     shutil.copytree(ROOT / "configs", folder)
-    monkeypatch.setenv(config.FOLDER_VARIABLE, str(folder))
+    monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
 
     def write(**changes):
         values = {key: value for key, value in {**BASE, **changes}.items() if value is not None}
@@ -56,7 +60,7 @@ def test_every_shipped_study_loads_and_its_rows_are_those_of_the_paper(name):
             paper = next(entry for entry in TABLE_1 if entry.row == row.table_1)
             assert (row.attention, tuple(row.attention_sites)) == (paper.attention, paper.sites)
         overrides = [f"attention={row.attention}", *study.jobs[0].overrides]
-        assert config.checksums(study.task, overrides)
+        assert checksums(study.task, overrides)
 
 
 def test_jobs_come_seed_by_seed_and_name_their_folders(configs):
@@ -64,8 +68,8 @@ def test_jobs_come_seed_by_seed_and_name_their_folders(configs):
     assert [job.name for job in study.jobs] == ["softmax.seed-1", "cross.seed-2", "softmax.seed-2", "cross.seed-3"]
     assert study.jobs[1].overrides == ("sites=cross", "optimization.max_update=9", "common.seed=2")
     assert study.rows[1].attention_sites == ["cross"]
-    places = runs.Places(Path("root"), Path("out"))
-    assert places.experiment(study, study.jobs[1]).run == Path("root/synthetic/rela_g.sites-cross.max_update-9.seed-2")
+    runs = StudyFolder(study, Path("out"), Path("root")).runs
+    assert runs[1].experiment.run == Path("root/synthetic/rela_g.sites-cross.max_update-9.seed-2")
 
 
 @pytest.mark.parametrize(
@@ -99,21 +103,22 @@ def test_a_wrong_study_is_refused_in_one_line(configs, changes, words):
 
 def test_statistics_are_those_of_numpy_and_of_a_printed_table():
     values = [31.2, 33.0, 32.1, 30.4]
-    assert statistics.mean(values) == pytest.approx(numpy.mean(values))
-    assert statistics.deviation(values) == pytest.approx(numpy.std(values, ddof=1))
-    low, high = statistics.interval(values)
+    found = statistics.summarise(values)
+    assert found.mean == pytest.approx(numpy.mean(values)) and found.n == 4
+    assert found.sd == pytest.approx(numpy.std(values, ddof=1))
+    low, high = found.interval
     half = 3.182 * numpy.std(values, ddof=1) / 2  # t of 3 degrees of freedom at 97.5 %, from the tables of textbooks
     assert (low, high) == pytest.approx((numpy.mean(values) - half, numpy.mean(values) + half), abs=1e-3)
-    assert statistics.interval([1.0]) is None and statistics.deviation([1.0]) is None
+    assert statistics.summarise([1.0]) == (1.0, None, 1, None)
 
 
 def test_differences_are_paired_over_common_seeds():
-    found = statistics.paired_difference({1: 10.0, 2: 20.0, 3: 99.0}, {1: 9.0, 2: 18.0, 4: 0.0})
+    found = paired_difference({1: 10.0, 2: 20.0, 3: 99.0}, {1: 9.0, 2: 18.0, 4: 0.0})
     assert found["mean"] == pytest.approx(1.5) and found["seeds"] == [1, 2] and found["n"] == 2
     half = 12.706 * (0.5**0.5) / 2**0.5  # t of 1 degree of freedom; the differences are 1 and 2
     assert found["interval"] == pytest.approx([1.5 - half, 1.5 + half], abs=1e-3)
-    assert statistics.paired_difference({1: 1.0}, {2: 1.0}) is None
-    assert statistics.paired_difference({1: 3.0}, {1: 1.0})["interval"] is None
+    assert paired_difference({1: 1.0}, {2: 1.0}) is None
+    assert paired_difference({1: 3.0}, {1: 1.0})["interval"] is None
 
 
 def test_the_bootstrap_tells_a_worse_translation_from_an_equal_one():
@@ -130,21 +135,21 @@ def test_the_bootstrap_tells_a_worse_translation_from_an_equal_one():
     assert same["difference"] == 0 and same["p"] == 1
 
 
-def record_of(study, job, places, bleu, lines, state="done"):
+def record_of(run, bleu, lines, state="done"):
     """The record of a finished run, as `perform` writes it, with numbers of its own."""
     layers = [{"null_rate": 0.1}, {"null_rate": 0.3}]
     site = {"layers": layers, "sparsity": bleu / 100, "null_rate": 0.2, "diversity": {"1.0": 0.5}}
     record = {
         "format": 1,
-        "study": study.name,
-        "label": job.row.label,
-        "seed": job.seed,
+        "study": run.folder.study.name,
+        "label": run.job.row.label,
+        "seed": run.job.seed,
         "state": state,
-        "made_of": runs._made_of(places.experiment(study, job)),
+        "made_of": run.made_of(),
     }
     if state == "done":
-        places.translation(job).parent.mkdir(parents=True, exist_ok=True)
-        places.translation(job).write_bytes(gzip.compress("".join(line + "\n" for line in lines).encode()))
+        run.translation.parent.mkdir(parents=True, exist_ok=True)
+        run.translation.write_bytes(gzip.compress("".join(line + "\n" for line in lines).encode()))
         record.update(
             score={"bleu": bleu, "sentences": len(lines), "hypothesis_length": 9, "reference_length": 10},
             updates=5,
@@ -156,26 +161,26 @@ def record_of(study, job, places, bleu, lines, state="done"):
                 "alignment": {kind: {"aol": 0.4, "aoh": 0.3} for kind in ("normal", "shifted")},
             },
             ranking={"copy": {"null_rate_auc": 0.25, "logprob_auc": 0.75}},
-            translation={"file": places.translation(job).name, "sha256": str(bleu)},
+            translation={"file": run.translation.name, "sha256": str(bleu)},
         )
-    places.record(job).parent.mkdir(parents=True, exist_ok=True)
-    places.record(job).write_text(json.dumps(record))
+    run.record.parent.mkdir(parents=True, exist_ok=True)
+    run.record.write_text(json.dumps(record))
     return record
 
 
 def test_collecting(configs, tmp_path):
     configs(rows=[BASE["rows"][0], {"label": "relu", "attention": "relu", "table_1": 4}])
-    study, places = spec.load_study("one"), runs.Places(tmp_path / "root", tmp_path / "out")
+    folder = StudyFolder(spec.load_study("one"), tmp_path / "out", tmp_path / "root")
     raw = tmp_path / "root" / "synthetic" / "data" / "raw"
     raw.mkdir(parents=True)
     references = [f"a b c d {i} e f" for i in range(20)]
     (raw / "test.xb").write_text("".join(line + "\n" for line in references))
-    jobs = {job.name: job for job in study.jobs}
-    record_of(study, jobs["softmax.seed-1"], places, 30.0, references)
-    record_of(study, jobs["softmax.seed-2"], places, 32.0, references)
-    record_of(study, jobs["relu.seed-1"], places, 29.0, references[::-1])
-    record_of(study, jobs["relu.seed-2"], places, 0.0, (), state="diverged")
-    found = collect(study, places)
+    runs = {run.name: run for run in folder.runs}
+    record_of(runs["softmax.seed-1"], 30.0, references)
+    record_of(runs["softmax.seed-2"], 32.0, references)
+    record_of(runs["relu.seed-1"], 29.0, references[::-1])
+    record_of(runs["relu.seed-2"], 0.0, (), state="diverged")
+    found = collect(folder)
     softmax, relu = found["rows"]
     assert softmax["mean"]["bleu"] == {"mean": 31.0, "sd": pytest.approx(2**0.5), "n": 2}
     assert relu["mean"]["bleu"] == {"mean": 29.0, "sd": None, "n": 1}
@@ -192,7 +197,7 @@ def test_collecting(configs, tmp_path):
     marked["rows"][1]["bootstrap"]["1"]["p"] = 0.123
     (tmp_path / "out" / "study.json").write_text(json.dumps(marked))
     (raw / "test.xb").unlink()
-    assert collect(study, places)["rows"][1]["bootstrap"]["1"]["p"] == 0.123
+    assert collect(folder)["rows"][1]["bootstrap"]["1"]["p"] == 0.123
 
 
 def test_collecting_writes_tables_page_figures_and_documents(configs, tmp_path, capsys, monkeypatch):
@@ -203,9 +208,9 @@ def test_collecting_writes_tables_page_figures_and_documents(configs, tmp_path, 
 
     configs(rows=[BASE["rows"][0], {"label": "rela_g", "attention": "rela_g", "table_1": 7}])
     monkeypatch.chdir(tmp_path)
-    study, places = spec.load_study("one"), runs.Places(Path("experiments"), Path("studies/one"))
-    for job, bleu in zip(study.jobs, (30.0, 29.0, 31.0, 30.5)):
-        record_of(study, job, places, bleu, ["a b c"])
+    folder = StudyFolder(spec.load_study("one"), Path("studies/one"), Path("experiments"))
+    for run, bleu in zip(folder.runs, (30.0, 29.0, 31.0, 30.5)):
+        record_of(run, bleu, ["a b c"])
     readme = "<!-- study:one:short begin -->\n<!-- study:one:short end -->\n"
     Path("README.md").write_text(readme)
     assert main(["study", "one", "--collect"]) == 0
@@ -218,37 +223,38 @@ def test_collecting_writes_tables_page_figures_and_documents(configs, tmp_path, 
 
 
 def test_records_of_other_settings_are_refused(configs, tmp_path):
-    study, places = spec.load_study("one"), runs.Places(tmp_path / "root", tmp_path / "out")
-    job = study.jobs[0]
-    record_of(study, job, places, 30.0, ["a"])
-    assert runs.finished(study, job, places)["score"]["bleu"] == 30.0
+    def first_run():
+        return StudyFolder(spec.load_study("one"), tmp_path / "out", tmp_path / "root").runs[0]
+
+    record_of(first_run(), 30.0, ["a"])
+    assert first_run().finished()["score"]["bleu"] == 30.0
     recipe = tmp_path / "configs" / "recipe" / "paper.yaml"
     recipe.write_text("# a comment changes nothing\n" + recipe.read_text())
-    assert runs.finished(study, job, places)
+    assert first_run().finished()
     recipe.write_text(recipe.read_text().replace("model:\n", "model:\n  a_new_option: 0\n"))
-    assert runs.finished(study, job, places)
+    assert first_run().finished()
     recipe.write_text(recipe.read_text().replace("label_smoothing: 0.1", "label_smoothing: 0.2"))
     with pytest.raises(InputError, match=r"measured with other configs \(criterion.label_smoothing\); remove it"):
-        runs.finished(study, job, places)
+        first_run().finished()
 
 
 def test_a_diverged_run_is_recorded_and_others_are_not(configs, tmp_path, monkeypatch):
-    study, places = spec.load_study("one"), runs.Places(tmp_path / "root", tmp_path / "out")
+    folder = StudyFolder(spec.load_study("one"), tmp_path / "out", tmp_path / "root")
 
     def fail_with(words):
         def fails(experiment, stages):
             raise InputError(words)
 
-        monkeypatch.setattr(runs, "reproduce", fails)
+        monkeypatch.setattr(performing, "reproduce", fails)
 
     fail_with("fairseq-hydra-train failed with exit code 1: FloatingPointError: gradients are Nan/Inf (log: /a/b)")
-    record = runs.perform(study, study.jobs[0], places)
+    record = performing.perform(folder.runs[0])
     assert record["state"] == "diverged" and "/a/b" not in record["reason"]
-    assert runs.finished(study, study.jobs[0], places)["state"] == "diverged"
+    assert folder.runs[0].finished()["state"] == "diverged"
     fail_with("no space left on the disk")
     with pytest.raises(InputError, match="no space"):
-        runs.perform(study, study.jobs[1], places)
-    assert runs.finished(study, study.jobs[1], places) is None
+        performing.perform(folder.runs[1])
+    assert folder.runs[1].finished() is None
 
 
 # in the place of `rela study NAME --run INDEX`: writes when it began and ended; the job 1 fails
@@ -261,34 +267,33 @@ if index == 1 and not {fixed}:
     print("it broke"); sys.exit(2)
 study, out = {study!r}, {out!r}
 sys.path.insert(0, {root!r})
-from fairseq_rela.study import runs, spec
+from fairseq_rela.study import folder, spec
 from pathlib import Path
-study, places = spec.load_study("one"), runs.Places(Path({experiments!r}), Path(out))
-job = study.jobs[index]
-places.record(job).parent.mkdir(parents=True, exist_ok=True)
-places.record(job).write_text(json.dumps({{"state": "done", "seed": job.seed, "score": {{"bleu": 1.0}},
-    "made_of": runs._made_of(places.experiment(study, job)), "span": [started, time.time()]}}))
+run = folder.StudyFolder(spec.load_study("one"), Path(out), Path({experiments!r})).runs[index]
+run.record.parent.mkdir(parents=True, exist_ok=True)
+run.record.write_text(json.dumps({{"state": "done", "seed": run.job.seed, "score": {{"bleu": 1.0}},
+    "made_of": run.made_of(), "span": [started, time.time()]}}))
 """
 
 
 def test_the_queue_goes_on_after_a_failure_and_repeats_nothing(configs, tmp_path, capsys):
-    study, places = spec.load_study("one"), runs.Places(tmp_path / "root", tmp_path / "out")
+    folder = StudyFolder(spec.load_study("one"), tmp_path / "out", tmp_path / "root")
 
     def work(fixed, number=2):
         code = WORKER.format(
-            fixed=fixed, study="one", out=str(places.output), root=str(ROOT), experiments=str(places.root)
+            fixed=fixed, study="one", out=str(folder.path), root=str(ROOT), experiments=str(folder.root)
         )
-        queue.run_queue(study, study.jobs, number, [sys.executable, "-c", code], places)
+        queue.run_queue(folder.runs, number, [sys.executable, "-c", code])
 
     with pytest.raises(InputError, match=r"1 of 4 runs failed: cross.seed-2 \(it broke\)"):
         work(fixed=False)
     assert "cross.seed-2: FAILED" in capsys.readouterr().out
-    stamps = {path: path.stat().st_mtime_ns for path in (places.output / "runs").glob("*.json")}
+    stamps = {path: path.stat().st_mtime_ns for path in (folder.records).glob("*.json")}
     assert len(stamps) == 3
     work(fixed=True)
     assert "3 of 4 runs are already there" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
-    assert len(list((places.output / "runs").glob("*.json"))) == 4
+    assert len(list((folder.records).glob("*.json"))) == 4
 
 
 def test_only_and_run_and_list(configs, tmp_path, capsys, monkeypatch):
@@ -309,9 +314,9 @@ def test_only_and_run_and_list(configs, tmp_path, capsys, monkeypatch):
 
 def test_a_missing_silver_alignment_stops_the_study_before_it_trains(configs, tmp_path):
     configs(gold="silver.test.talp", gold_kind="silver")
-    study, places = spec.load_study("one"), runs.Places(tmp_path / "root", tmp_path / "out")
+    folder = StudyFolder(spec.load_study("one"), tmp_path / "out", tmp_path / "root")
     with pytest.raises(InputError, match="silver.test.talp is missing.*scripts/silver_alignment.py"):
-        queue.prepare_data(study, places)
+        queue.prepare_data(folder)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from test_config import compose
 from test_models import random_batch
 
 from fairseq_rela.errors import InputError
-from fairseq_rela.experiment.config import task_names
+from fairseq_rela.experiment.tasks import task_names
 from fairseq_rela.tasks.translation_rela import (
     GNMTScoring,
     GNMTSequenceGenerator,
@@ -242,7 +242,7 @@ def test_fixture_dictionaries_agree():
 
 def test_validation_bleu_is_another_number():
     """B29: fairseq's references are binarised text, where an unknown word is a word that nothing matches."""
-    from fairseq_rela.experiment.evaluation import score
+    from fairseq_rela.experiment.scoring import score
 
     reference = "the cat sat on the zyzzyva today"
     dictionary = make_dictionary(0)

@@ -17,8 +17,10 @@ from fileserver import Fault, FileServer
 
 from fairseq_rela.corpora.extract import extract
 from fairseq_rela.errors import InputError
-from fairseq_rela.experiment import config
-from fairseq_rela.experiment.pipeline import STAGES, Experiment, reproduce
+from fairseq_rela.experiment import tasks
+from fairseq_rela.experiment.experiment import Experiment
+from fairseq_rela.experiment.reproduce import STAGES, reproduce
+from fairseq_rela.files.configs import FOLDER_VARIABLE, load_yaml
 from fairseq_rela.files.lines import read_lines
 from fairseq_rela.files.locks import only_process
 from fairseq_rela.files.records import sha256
@@ -37,7 +39,7 @@ def configs(server, tmp_path_factory):
 
 @pytest.fixture
 def local(configs, monkeypatch):
-    monkeypatch.setenv(config.FOLDER_VARIABLE, str(configs))
+    monkeypatch.setenv(FOLDER_VARIABLE, str(configs))
 
 
 def fetched(root, task="wmt14_en_de", **options):
@@ -54,14 +56,14 @@ def contents(folder):
 def every_choice():
     for task in wmt.TASKS:
         yield task, ()
-        for key, options in (config.load_yaml("corpus", task).get("choices") or {}).items():
+        for key, options in (load_yaml("corpus", task).get("choices") or {}).items():
             yield from ((task, (f"{key}={option}",)) for option in list(options)[1:])
 
 
 @pytest.mark.parametrize("task, choose", every_choice())
 def test_every_task_and_choice_is_extracted(task, choose, local, tmp_path):
     raw = fetched(tmp_path, task, choose=choose)
-    spec = config.load_task(task, choose)
+    spec = tasks.load_task(task, choose)
     record = json.loads((raw / "extract.json").read_text())
     for split in ("train", "valid", "test"):
         numbers = [sum(1 for _ in read_lines(raw / f"{split}.{lang}")) for lang in spec.settings.languages]
@@ -125,7 +127,7 @@ def test_a_source_that_changed_is_noticed_and_extracted_text_needs_no_archives(s
 def test_other_addresses_or_checksums_are_other_text(configs, change, message, tmp_path, monkeypatch):
     """Also when the text is extracted already, and the archive is there or is not."""
     shutil.copytree(configs, tmp_path / "configs")
-    monkeypatch.setenv(config.FOLDER_VARIABLE, str(tmp_path / "configs"))
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "configs"))
     fetched(tmp_path, "wmt16_ro_en")
     path = tmp_path / "configs" / "corpus" / "wmt16_ro_en.yaml"
     spec = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -174,7 +176,7 @@ def test_the_official_test_sets_pass_the_shipped_checks(task, tmp_path):
         "wmt18_zh_en": ("newstest2017.zh-en", "newstest2018.zh-en"),
         "wmt16_ro_en": ("newsdev2016.ro-en", "newstest2016.ro-en"),
     }[task]
-    spec = config.load_task(task)
+    spec = tasks.load_task(task)
     text = {
         split: {
             lang: (news / f"{name}.{lang}").read_text(encoding="utf-8").split("\n")[:-1]
@@ -219,7 +221,7 @@ def test_the_official_test_sets_pass_the_shipped_checks(task, tmp_path):
 @pytest.mark.parametrize("task", wmt.TASKS)
 def test_from_archives_to_a_score(task, configs, tmp_path):
     attention = "softmax" if task == "wmt14_en_fr" else "rela_g"
-    environment = {config.FOLDER_VARIABLE: str(configs)}
+    environment = {FOLDER_VARIABLE: str(configs)}
     arguments = ["reproduce", task, attention, "--override", "run=cpu_smoke", "--workers", 2]
     result = run_rela(*arguments, cwd=tmp_path, env=environment)
     assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
@@ -256,7 +258,7 @@ def kill_somewhere(arguments, seconds, rng, **options):
 @pytest.mark.slow
 def test_killed_twenty_times_the_chain_ends_with_the_same_bytes(configs, tmp_path):
     rng = random.Random(5)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), config.FOLDER_VARIABLE: str(configs)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), FOLDER_VARIABLE: str(configs)}
     task, attention = "wmt16_ro_en", "rela_g"
 
     def arguments(root, stage):

@@ -13,7 +13,7 @@ import pytest
 import torch
 from conftest import ROOT, run_fairseq, train_arguments
 
-from fairseq_rela import checkpoints, cli
+from fairseq_rela import cli, safe_loading
 from fairseq_rela.files.records import sha256
 
 USER_DIR = str(ROOT / "fairseq_rela")
@@ -48,7 +48,7 @@ def places(corpus, data, trained, tmp_path_factory):
     data_folder("listed", lambda path, record: record.update(settings=[1]))
     data_folder("unlisted", lambda path, record: record.update(outputs=[1]))
     data_folder("changed", lambda path, record: (path / "bpecodes").write_text("#version: 0.2\na b\n"))
-    state = checkpoints.load(trained / "checkpoint_last.pt")
+    state = safe_loading.load(trained / "checkpoint_last.pt")
     stranger = copy.deepcopy(state)
     stranger["model"] = {key: value for key, value in state["model"].items() if "decoder.layers.1" not in key}
     torch.save(stranger, folder / "stranger.pt")
@@ -297,7 +297,7 @@ def test_fairseq(command, words, places, tmp_path, monkeypatch, quiet):
 def test_the_right_data_are_taken_whatever_they_are_called(places, tmp_path, monkeypatch, quiet):
     """Nothing is refused that is right: a copy of the data folder, and a checkpoint that does not say."""
     shutil.copytree(places["data"], tmp_path / "copy")
-    state = checkpoints.load(places["last"])
+    state = safe_loading.load(places["last"])
     assert set(state["task_state"]) == {"translation_rela"}
     state["task_state"] = {}
     torch.save(state, tmp_path / "older.pt")

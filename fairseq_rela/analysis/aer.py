@@ -125,15 +125,16 @@ def count(gold: Sequence[Gold], hypothesis: Sequence[Iterable[Link]]) -> Counts:
         raise InputError(
             f"{len(gold)} sentences in the gold alignment, {len(hypothesis)} in the other; compare the same text"
         )
-    totals = [0, 0, 0, 0]
-    for wanted, links in zip(gold, map(set, hypothesis)):
-        for index, size in enumerate(
-            (len(links), len(wanted.sure), len(links & wanted.sure), len(links & wanted.possible))
-        ):
-            totals[index] += size
-    if not totals[0] + totals[1]:
+    pairs = list(zip(gold, map(set, hypothesis)))
+    counts = Counts(
+        links=sum(len(links) for _, links in pairs),
+        sure=sum(len(sentence.sure) for sentence, _ in pairs),
+        right_sure=sum(len(links & sentence.sure) for sentence, links in pairs),
+        right_possible=sum(len(links & sentence.possible) for sentence, links in pairs),
+    )
+    if not counts.links + counts.sure:
         raise InputError("neither alignment has a link to compare; are these the right files?")
-    return Counts(*totals)
+    return counts
 
 
 def fits_better(gold: Sequence[Gold], hypothesis: Sequence[Iterable[Link]]) -> Optional[str]:

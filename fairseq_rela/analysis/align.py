@@ -1,23 +1,21 @@
-"""Align the words of any two text files with a trained model, and analyse a model on any two text files."""
+"""Align the words of any two text files with a trained model."""
 
 import re
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-import torch
 from torch import Tensor
 
 from .. import checkpoints
 from ..alignment import as_pharaoh
 from ..data.folder import DataFolder
-from ..data.pairs import SUBSET, Pairs, binarised_pairs
+from ..data.pairs import SUBSET, binarised_pairs
 from ..errors import InputError
-from ..files.lines import read_lines, read_parallel
+from ..files.lines import read_parallel
 from ..files.records import sha256
-from .aer import read_links
-from .analyze import ROWS, align_subset, analyze
-from .choice import agreement, association
+from .analyze import collect_links
+from .best_head import agreement, association
+from .collectors.links import links_of
 from .goldset import GoldSet
 
 FORMAT = 1
@@ -61,8 +59,8 @@ def align(
     Words are separated by white space in the two files. The head can also be the mean over the heads of a layer. It is
     chosen on the first :data:`JUDGED` sentence pairs, without a gold alignment: with a model of the reverse direction,
     it is the head whose links agree best with those of a head of that model, see
-    :func:`fairseq_rela.analysis.choice.agreement`; else it is the head that links words that occur together, see
-    :func:`fairseq_rela.analysis.choice.association`.
+    :func:`fairseq_rela.analysis.best_head.agreement`; else it is the head that links words that occur together, see
+    :func:`fairseq_rela.analysis.best_head.association`.
 
     Args:
         checkpoint: a model.
@@ -95,7 +93,7 @@ def align(
         record["reverse"] = {"checkpoint": str(reverse), "sha256": sha256(reverse)}
     else:
         chosen, why = _by_association(names, forward[:JUDGED], source, target)
-    links = [[(s, t) for t, s in enumerate(positions[chosen].tolist()) if s >= 0] for positions in forward]
+    links = [links_of(positions[chosen].tolist()) for positions in forward]
     record.update(head=names[chosen], **why, pairs=len(links), links=sum(map(len, links)), text=text)
     return Alignment([as_pharaoh(line) for line in links], record)
 
@@ -123,33 +121,6 @@ def warn(record: Dict[str, Any]) -> List[str]:
     return []
 
 
-def analyze_text(
-    checkpoint: Path, data: DataFolder, source: Path, target: Path, tokenised: bool = False, **options: Any
-) -> Dict[str, Any]:
-    """Analyse a model on two text files instead of a prepared subset.
-
-    Args:
-        checkpoint, data: a model and its data folder.
-        source, target, tokenised: see :func:`fairseq_rela.data.pairs.binarised_pairs`.
-        options: options of :func:`fairseq_rela.analysis.analyze.analyze`; a gold alignment counts the words of the
-            two files.
-
-    Returns:
-        the analysis. Its ``subset`` is the name of the source file, and ``text`` holds the files, their checksums and
-        the numbers of unknown words.
-    """
-    with _pairs_of(checkpoint, data, source, target, tokenised) as pairs:
-        analysis = analyze(checkpoint, pairs.folder, SUBSET, words=pairs.words, **options)
-    analysis["subset"] = source.name
-    analysis["text"] = pairs.record
-    return analysis
-
-
-def gold_record(files: Sequence[Path], links: Path) -> Dict[str, Any]:
-    """Return the names and checksums of the files of a gold set, which identify it in an analysis."""
-    return {"file": links.name, "sha256": sha256(links), "files": {path.name: sha256(path) for path in files}}
-
-
 def measure_gold_set(checkpoint: Path, data: DataFolder, gold_set: GoldSet, max_tokens: int = 4096) -> Dict[str, Any]:
     """Measure the AER of a model on a gold set with its own text.
 
@@ -163,29 +134,21 @@ def measure_gold_set(checkpoint: Path, data: DataFolder, gold_set: GoldSet, max_
 
     Returns:
         ``alignment`` and ``links`` as :func:`fairseq_rela.analysis.analyze.analyze` returns them, ``gold`` from
-        :func:`gold_record`, and ``gold_text``, the record of the text with the numbers of unknown words.
+        :attr:`GoldSet.record`, and ``gold_text``, the record of the text with the numbers of unknown words.
 
     Raises:
         InputError: a file cannot be used, or the links do not belong to the sentences.
     """
-    with _pairs_of(checkpoint, data, gold_set.source, gold_set.target, False) as pairs:
-        lengths = [(source.total, target.total) for source, target in pairs.words]
-        name = str(gold_set.links)
-        expected = read_links(read_lines(gold_set.links), name, gold_set.base, gold_set.swapped, lengths)
-        aligner = align_subset(checkpoint, pairs.folder, SUBSET, pairs.words, max_tokens)
+    data.refuse_model(checkpoint, checkpoints.load(checkpoint))
+    with binarised_pairs(gold_set.source, gold_set.target, data) as pairs:
+        expected = gold_set.read([(source.total, target.total) for source, target in pairs.words])
+        links = collect_links(checkpoint, pairs.folder, SUBSET, pairs.words, max_tokens)
     return {
-        "gold": gold_record(gold_set.files, gold_set.links),
-        "alignment": aligner.error_rates(gold_set.links, expected),
-        "links": aligner.lines(),
+        "gold": gold_set.record,
+        "alignment": links.error_rates(gold_set.links, expected),
+        "links": links.result(),
         "gold_text": pairs.record,
     }
-
-
-@contextmanager
-def _pairs_of(checkpoint: Path, data: DataFolder, source: Path, target: Path, tokenised: bool) -> Iterator[Pairs]:
-    data.refuse_model(checkpoint, checkpoints.load(checkpoint))
-    with binarised_pairs(source, target, data, tokenised) as pairs:
-        yield pairs
 
 
 def _data_of(checkpoint: Path, data: Optional[Path], option: str) -> DataFolder:
@@ -213,18 +176,10 @@ def _positions(
 
     The links of a pair are (heads, target words): the source word of each target word, -1 for none.
     """
-    with _pairs_of(checkpoint, data, source, target, tokenised) as pairs:
-        aligner = align_subset(checkpoint, pairs.folder, SUBSET, pairs.words, max_tokens)
-    by_kind = [aligner.positions[kind] for kind in ROWS]
-    layers, heads, _ = by_kind[0][0].shape
-    names = [
-        f"{kind}.layer{layer}." + (f"head{head}" if head < heads - 1 else "mean")
-        for kind in ROWS
-        for layer in range(layers)
-        for head in range(heads)
-    ]
-    sentences = [torch.cat([kind[i].flatten(0, 1) for kind in by_kind]) for i in range(len(by_kind[0]))]
-    return names, sentences, pairs.record
+    data.refuse_model(checkpoint, checkpoints.load(checkpoint))
+    with binarised_pairs(source, target, data, tokenised) as pairs:
+        links = collect_links(checkpoint, pairs.folder, SUBSET, pairs.words, max_tokens)
+    return links.names, links.by_sentence, pairs.record
 
 
 def _by_agreement(

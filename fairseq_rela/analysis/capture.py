@@ -4,20 +4,22 @@ import copy
 import random
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import numpy
 import torch
+from fairseq import checkpoint_utils
+from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from .. import checkpoints
 from ..attention import attention_name
 from ..data.folder import DataFolder
 from ..errors import InputError
-from ..files.lines import read_lines
 from ..models.transformer_rela import attention_modules
-
-END = "</s>"
+from ..variants import Variant, find_variant
+from .sentences import load_dataset
 
 
 class Captured(NamedTuple):
@@ -27,7 +29,7 @@ class Captured(NamedTuple):
         site: ``encoder``, ``decoder`` or ``cross``.
         layer: number of the layer, from 0.
         name: name of the module, such as ``decoder.layers.1.encoder_attn``.
-        variant: name of the attention that the module computes, such as ``rela_g``.
+        variant: the attention that the module computes.
         weights: (B, H, T, S), float32, before dropout.
         allowed: (B, T, S), False at padding and at future positions. The ends of sentences are True.
     """
@@ -35,7 +37,7 @@ class Captured(NamedTuple):
     site: str
     layer: int
     name: str
-    variant: str
+    variant: Variant
     weights: Tensor
     allowed: Tensor
 
@@ -49,7 +51,7 @@ class Batch(NamedTuple):
 
     Attributes:
         ids: line numbers of the source sentences in the subset, from 0, in the order of the rows of the weights; see
-            :func:`read_sentences`.
+            :func:`fairseq_rela.analysis.sentences.read_sentences`.
         modules: one entry for each attention module.
     """
 
@@ -57,14 +59,7 @@ class Batch(NamedTuple):
     modules: List[Captured]
 
 
-class Sentence(NamedTuple):
-    """The pieces of a source and a target sentence; the last piece of each is ``</s>``."""
-
-    source: List[str]
-    target: List[str]
-
-
-def load_model(checkpoint: Path, data: Path) -> Tuple[nn.Module, Any]:
+def load_model(checkpoint: Path, data: Union[Path, DataFolder]) -> Tuple[nn.Module, Any]:
     """Load a model with :func:`load_transformer` and turn off fused layers, whose weights cannot be recorded."""
     model, task = load_transformer(checkpoint, data)
     for module in model.modules():
@@ -73,23 +68,24 @@ def load_model(checkpoint: Path, data: Path) -> Tuple[nn.Module, Any]:
     return model, task
 
 
-def load_transformer(checkpoint: Path, data: Path) -> Tuple[nn.Module, Any]:
-    """Load a translation model in evaluation mode, and its task with the data folder ``data``.
+def load_transformer(checkpoint: Path, data: Union[Path, DataFolder]) -> Tuple[nn.Module, Any]:
+    """Load a translation model in evaluation mode, and its task with a data folder.
 
     The checkpoint is first loaded with :func:`fairseq_rela.checkpoints.load`, which runs no code from the file.
+
+    Args:
+        checkpoint: the checkpoint file.
+        data: an opened folder of ``rela prepare``, or the path of such a folder or of one of fairseq-preprocess.
 
     Raises:
         InputError: the file is not a checkpoint, its dictionaries or data do not fit ``data``, its task is not
             translation, or a decoder layer has no cross-attention to the source alone.
     """
-    from fairseq import checkpoint_utils
-    from fairseq.tasks.translation import TranslationTask
-
-    from .. import checkpoints
-
     checkpoints.load(checkpoint)  # raises an InputError of one line for any other file
-    if DataFolder.is_one(data):
-        DataFolder(data).refuse_model(checkpoint)
+    if isinstance(data, Path) and DataFolder.is_one(data):
+        data = DataFolder(data)
+    if isinstance(data, DataFolder):
+        data.refuse_model(checkpoint)
     try:
         models, _, task = checkpoint_utils.load_model_ensemble_and_task(
             [str(checkpoint)], arg_overrides={"data": str(data)}
@@ -125,7 +121,7 @@ def capture(
         InputError: the subset does not exist, is empty or has no target side, or a sentence is too long for the model.
         RuntimeError: a module did not run exactly once in a batch, or did not return the weights of all its heads.
     """
-    dataset = _load_dataset(task, subset)
+    dataset = load_dataset(task, subset)
     if shuffle_seed is not None:
         dataset = _with_targets_in_order(dataset, derangement(len(dataset), shuffle_seed))
     batches = task.get_batch_iterator(
@@ -143,23 +139,6 @@ def capture(
         seen += len(batch["id"])
     if seen != len(dataset):
         raise RuntimeError(f"{seen} of the {len(dataset)} sentences of {subset} were batched")
-
-
-def _load_dataset(task: Any, subset: str) -> Any:
-    from fairseq.data import LanguagePairDataset
-
-    try:
-        task.load_dataset(subset)
-    except (FileNotFoundError, OSError) as error:
-        raise InputError(f"no subset {subset!r} in the data folder ({error})") from error
-    dataset = task.dataset(subset)
-    if not isinstance(dataset, LanguagePairDataset) or dataset.tgt is None:
-        raise InputError(f"subset {subset!r} is not of sentences with their translations, which the analysis needs")
-    if not len(dataset):
-        raise InputError(f"subset {subset!r} is empty; give another one")
-    dataset = copy.copy(dataset)
-    dataset.left_pad_source = False  # so that piece i of a sentence is at position i of the weights
-    return dataset
 
 
 def _longest(dataset: Any, model: nn.Module, subset: str) -> int:
@@ -192,22 +171,9 @@ def derangement(number: int, seed: int) -> List[int]:
     return order
 
 
-class _InOrder:
-    """A view of the sentences of a dataset in another order."""
-
-    def __init__(self, sentences: Any, order: List[int]) -> None:
-        self.sentences, self.order = sentences, order
-
-    def __getitem__(self, index: int) -> Tensor:
-        return self.sentences[self.order[index]]
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-
 def _with_targets_in_order(dataset: Any, order: List[int]) -> Any:
     shuffled = copy.copy(dataset)
-    shuffled.tgt = _InOrder(dataset.tgt, order)
+    shuffled.tgt = [dataset.tgt[index] for index in order]
     shuffled.tgt_sizes = dataset.tgt_sizes[order]
     shuffled.sizes = numpy.vstack((shuffled.src_sizes, shuffled.tgt_sizes)).T
     return shuffled
@@ -226,44 +192,11 @@ def _as_batch(
     return Batch(
         ids=batch["id"].tolist(),
         modules=[
-            Captured(site, layer, name, attention_name(module), weights[name], allowed[site])
+            Captured(site, layer, name, find_variant(attention_name(module)), weights[name], allowed[site])
             for site, modules in sites.items()
             for layer, (name, module) in enumerate(modules.items())
         ],
     )
-
-
-def read_sentences(task: Any, data: Path, subset: str) -> List[Sentence]:
-    """Return the pieces of all sentences of ``subset``, in the order of the subset.
-
-    The pieces are read from ``bpe/SUBSET.LANG`` if the data folder has this file, which ``rela prepare`` writes, else
-    from the binarised data. There, an unknown piece is ``<unk>``, so it is not known whether its word ends with it.
-
-    Raises:
-        InputError: the subset does not exist, is empty or has no target side, or the text is not the text that was
-            binarised.
-    """
-    dataset = _load_dataset(task, subset)
-    sides = []
-    for lang, sentences, dictionary in (
-        (task.cfg.source_lang, dataset.src, task.source_dictionary),
-        (task.cfg.target_lang, dataset.tgt, task.target_dictionary),
-    ):
-        pieces = [[dictionary[int(token)] for token in tokens] for tokens in sentences]
-        text = data / "bpe" / f"{subset}.{lang}"
-        sides.append(_with_unknown_pieces(pieces, text, dictionary.unk_word) if text.is_file() else pieces)
-    return [Sentence(source, target) for source, target in zip(*sides)]
-
-
-def _with_unknown_pieces(pieces: List[List[str]], text: Path, unknown: str) -> List[List[str]]:
-    lines = [[*line.split(), END] for line in read_lines(text)]
-    same = len(lines) == len(pieces) and all(
-        len(line) == len(sentence) and all(a in (b, unknown) for a, b in zip(sentence, line))
-        for sentence, line in zip(pieces, lines)
-    )
-    if not same:
-        raise InputError(f"{text} is not the text of the binary data beside it; prepare the data again")
-    return lines
 
 
 @contextmanager

@@ -1,12 +1,14 @@
-"""Find the sentences and links in published gold word alignments, and which side comes first in the links."""
+"""Gold word alignments: find their sentences and links, and check that they are of the same words."""
 
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..errors import InputError
-from ..files.lines import read_lines
+from ..files.lines import read_lines, read_parallel
 from ..files.outputs import write_whole
-from .aer import guess_base
+from ..files.records import sha256
+from .aer import Gold, guess_base, read_links
+from .options import Options
 
 LINKS = (".talp", ".align", ".pharaoh")  # endings of the names of files of links
 _BETWEEN = " ||| "  # separates the two sides in a file of both
@@ -29,6 +31,23 @@ class GoldSet(NamedTuple):
     base: int
     swapped: bool
     files: List[Path]
+
+    @property
+    def record(self) -> Dict[str, Any]:
+        """The names and checksums of the files, which identify the set in an analysis."""
+        files = {path.name: sha256(path) for path in self.files}
+        return {"file": self.links.name, "sha256": sha256(self.links), "files": files}
+
+    def read(self, lengths: Sequence[Tuple[int, int]]) -> List[Gold]:
+        """Return the links of each sentence pair.
+
+        Args:
+            lengths: numbers of source and target words of each pair.
+
+        Raises:
+            InputError: as :func:`fairseq_rela.analysis.aer.read_links`.
+        """
+        return read_links(read_lines(self.links), str(self.links), self.base, self.swapped, lengths)
 
 
 def open_gold_set(paths: Sequence[Path], languages: Tuple[str, str], work: Path) -> GoldSet:
@@ -125,3 +144,54 @@ def _split(path: Path, order: Sequence[str], work: Path) -> Dict[str, Path]:
         with write_whole(files[lang]) as file:
             file.writelines(pair[side] + "\n" for pair in lines)
     return files
+
+
+def read_gold(options: Options, languages: Sequence[str], lengths: Sequence[Tuple[int, int]]) -> Optional[List[Gold]]:
+    """Return the gold links of each sentence of a subset, or None without a gold alignment.
+
+    Args:
+        options: those of the analysis.
+        languages: source and target language.
+        lengths: numbers of source and target words of each sentence.
+
+    Raises:
+        InputError: a file cannot be read, or the numbers of sentences or of words differ.
+    """
+    if options.gold is None:
+        return None
+    _refuse_other_words(options.gold, options.gold_sentences, languages, lengths)
+    return read_links(read_lines(options.gold), str(options.gold), options.gold_base, options.gold_reversed, lengths)
+
+
+def _refuse_other_words(
+    gold: Path, given: Sequence[Path], languages: Sequence[str], lengths: Sequence[Tuple[int, int]]
+) -> None:
+    """Check that the text of a gold alignment has the words of the prepared text.
+
+    Raises:
+        InputError: the numbers of sentences or of words differ.
+    """
+    files = list(given) or [gold.with_suffix(f".{lang}") for lang in languages]
+    if len(files) != 2:
+        raise InputError("give the sentences of the gold alignment as two files, source and target")
+    if not given and not all(path.is_file() for path in files):
+        return
+    counted = list(zip(*([_word_counts(line) for line in lines] for lines in zip(*read_parallel(*files)))))
+    if len(counted) != len(lengths):
+        raise InputError(
+            f"{files[0]} has {len(counted)} sentences, the subset {len(lengths)}; give those of the subset"
+        )
+    for number, (counts, prepared) in enumerate(zip(counted, lengths), 1):
+        for path, possible, words in zip(files, counts, prepared):
+            if words not in possible:
+                raise InputError(
+                    f"{path}, line {number}: {possible[0]} words, {words} in the prepared text, so the gold alignment "
+                    "is of other words; prepare the subset from the gold's own tokens (rela prepare --tokenised)"
+                )
+
+
+def _word_counts(line: str) -> Tuple[int, ...]:
+    """Return the possible numbers of words of a line: two if a full stop is joined to the last word, else one."""
+    words = line.split()
+    together = bool(words) and len(words[-1]) > 1 and words[-1].endswith(".")
+    return (len(words), len(words) + 1) if together else (len(words),)

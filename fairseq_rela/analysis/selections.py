@@ -2,9 +2,10 @@
 
 import random
 from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from itertools import compress, count, islice
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy
 
@@ -12,7 +13,7 @@ from ..errors import InputError
 from ..files.lines import read_byte_lines, read_lines
 from ..files.outputs import write_whole
 from ..files.records import read_json, write_json
-from .ranking import DEFAULT_BY, sample_pairs, scored_pairs, select_pairs, worst_pairs
+from .orders import DEFAULT_BY, ORDERS, sample_pairs, scored_pairs, select_pairs, worst_pairs
 
 FORMAT = 1
 EXAMPLES = 10  # most pairs of a selection whose text is in the record
@@ -20,16 +21,20 @@ _NUMBERS = ("null_rate", "log_probability", "source_pieces", "target_pieces")
 _LONGEST = 500  # most characters of an example
 
 
-class Choice(NamedTuple):
+@dataclass(frozen=True)
+class Choice:
     """Which pairs of a ranked corpus to write.
 
     Attributes:
-        by: order of the pairs, one of :data:`fairseq_rela.analysis.ranking.ORDERS`.
+        by: order of the pairs, one of :data:`fairseq_rela.analysis.orders.ORDERS`.
         keep_best: most pairs to keep.
         max_null_rate: highest null rate to keep, from 0 to 1.
         keep_worst: number of the worst pairs.
         sample: number of pairs drawn at random from all pairs with a score.
         seed: seed of the sample.
+
+    Raises:
+        InputError: an option has a bad value.
     """
 
     by: str = DEFAULT_BY
@@ -38,6 +43,16 @@ class Choice(NamedTuple):
     keep_worst: Optional[int] = None
     sample: Optional[int] = None
     seed: int = 1
+
+    def __post_init__(self) -> None:
+        numbers = {"keep-best": self.keep_best, "keep-worst": self.keep_worst, "sample": self.sample}
+        for name, value in numbers.items():
+            if value is not None and value < 1:
+                raise InputError(f"--{name} {value}: give a number of at least 1")
+        if self.max_null_rate is not None and not 0 <= self.max_null_rate <= 1:
+            raise InputError(f"--max-null-rate {self.max_null_rate}: give a number from 0 to 1")
+        if self.by not in ORDERS:
+            raise InputError(f"--by {self.by}: choose one of {', '.join(ORDERS)}")
 
     @property
     def keeps_best(self) -> bool:
@@ -60,16 +75,51 @@ def selections_path(output: Path) -> Path:
     return output.with_name(f"{output.name}.selections.json")
 
 
-def choose(null_rates: "numpy.ndarray", log_probabilities: "numpy.ndarray", choice: Choice) -> Dict[str, Any]:
-    """Return the requested selections: ``best``, ``worst`` or ``sample`` to (n,) booleans.
+def write_selections(
+    output: Path,
+    inputs: Sequence[Path],
+    languages: Sequence[str],
+    label: str,
+    scores: Tuple["numpy.ndarray", "numpy.ndarray"],
+    choice: Choice,
+) -> Dict[str, Any]:
+    """Write the unchanged lines of each selection, and ``OUTPUT.selections.json`` with means and examples.
 
     Args:
-        null_rates, log_probabilities: (n,), nan where a pair has no score.
+        output: a complete ranking.
+        inputs: the two files that were ranked.
+        languages: source and target language.
+        label: name of the cross-attention that gave the scores.
+        scores: null rates and log-probabilities, (n,) each, nan where a pair has no score.
         choice: the requested selections.
+
+    Returns:
+        the record: ``format``, ``label``, the fields of ``choice``, ``pairs``, ``unscored`` and ``selections``. The
+        latter maps the name of a selection, or ``all`` for all pairs with a score, to ``pairs``, the number of its
+        pairs, and the means of the ranking's columns. Chosen selections also have ``files`` and ``examples``, at most
+        :data:`EXAMPLES` pairs drawn at random, in their original order, with line (from 0), scores and text.
 
     Raises:
         InputError: a selection is empty.
     """
+    chosen = _choose(output, *scores, choice)
+    files = selection_files(output, languages)
+    for name, mask in chosen.items():
+        _write_lines(inputs, files[name], mask)
+    selections = _means(output, chosen)
+    for name, mask in chosen.items():
+        selections[name]["files"] = [path.name for path in files[name]]
+        selections[name]["examples"] = _examples(output, inputs, mask)
+    counts = {"pairs": len(scores[0]), "unscored": int(numpy.isnan(scores[0]).sum())}
+    record = {"format": FORMAT, "label": label, **asdict(choice), **counts, "selections": selections}
+    write_json(selections_path(output), record)
+    return record
+
+
+def _choose(
+    ranking: Path, null_rates: "numpy.ndarray", log_probabilities: "numpy.ndarray", choice: Choice
+) -> Dict[str, "numpy.ndarray"]:
+    """Return the requested selections: ``best``, ``worst`` or ``sample`` to (n,) booleans."""
     chosen = {}
     if choice.keeps_best:
         limits = choice.keep_best, choice.max_null_rate
@@ -82,38 +132,8 @@ def choose(null_rates: "numpy.ndarray", log_probabilities: "numpy.ndarray", choi
         if not mask.any():
             scored = scored_pairs(null_rates, log_probabilities).any()
             what = f"no pair has a null rate of {choice.max_null_rate} or less" if scored else "no pair has a score"
-            raise InputError(f"{what}, so there is nothing to keep")
+            raise InputError(f"{ranking}: {what}, so there is nothing to keep")
     return chosen
-
-
-def write_selections(
-    output: Path, inputs: Sequence[Path], languages: Sequence[str], chosen: Dict[str, Any], about: Dict[str, Any]
-) -> Dict[str, Any]:
-    """Write the unchanged lines of each selection, and ``OUTPUT.selections.json`` with means and examples.
-
-    Args:
-        output: a complete ranking.
-        inputs: the two files that were ranked.
-        languages: source and target language.
-        chosen: the selections from :func:`choose`.
-        about: more entries of the record.
-
-    Returns:
-        the record, which is ``about`` with ``format`` and ``selections``. The latter maps the name of a selection, or
-        ``all`` for all pairs with a score, to ``pairs``, the number of its pairs, and the means of the ranking's
-        columns. Chosen selections also have ``files`` and ``examples``, at most :data:`EXAMPLES` pairs drawn at random,
-        in their original order, with line (from 0), scores and text.
-    """
-    files = selection_files(output, languages)
-    for name, mask in chosen.items():
-        _write_lines(inputs, files[name], mask)
-    selections = _means(output, chosen)
-    for name, mask in chosen.items():
-        selections[name]["files"] = [path.name for path in files[name]]
-        selections[name]["examples"] = _examples(output, inputs, mask)
-    record = {"format": FORMAT, **about, "selections": selections}
-    write_json(selections_path(output), record)
-    return record
 
 
 def _write_lines(inputs: Sequence[Path], outputs: Sequence[Path], mask: "numpy.ndarray") -> None:
@@ -154,15 +174,12 @@ def _examples(ranking: Path, inputs: Sequence[Path], mask: "numpy.ndarray") -> L
             "line": number,
             "null_rate": scores[0],
             "log_probability": scores[1],
-            **{side: _decode(text)[:_LONGEST] for side, text in zip(("source", "target"), texts)},
+            # the first line may begin with a byte order mark
+            **{side: text.decode("utf-8-sig")[:_LONGEST] for side, text in zip(("source", "target"), texts)},
         }
         for number, scores, *texts in rows
         if number in drawn
     ]
-
-
-def _decode(line: bytes) -> str:
-    return line.decode("utf-8-sig")  # the first line may begin with a byte order mark
 
 
 def load_selections(path: Path) -> Dict[str, Any]:
@@ -193,12 +210,17 @@ def load_selections(path: Path) -> Dict[str, Any]:
     return record
 
 
-def describe(record: Dict[str, Any]) -> str:
-    """Return a table of the means, with one line for each selection."""
-    lines = [f"{'':10}{'pairs':>12}{'null rate':>12}{'log-probability':>18}{'source pieces':>16}{'target pieces':>16}"]
+def describe(record: Dict[str, Any], folder: Path) -> str:
+    """Return one line with the files of each selection in ``folder``, and a table of the means of the selections."""
+    files, table = [], []
     for name, one in record["selections"].items():
-        lines.append(
+        if "files" in one:
+            how = "drawn at random" if name == "sample" else f"kept, the {name} by {record['by']}"
+            names = ", ".join(str(folder / file) for file in one["files"])
+            files.append(f"{names}: {one['pairs']:,} of {record['pairs']:,} pairs {how}")
+        table.append(
             f"{name:10}{one['pairs']:>12,}{one['null_rate']:>12.4f}{one['log_probability']:>18.3f}"
             f"{one['source_pieces']:>16.1f}{one['target_pieces']:>16.1f}"
         )
-    return "\n".join(lines)
+    head = f"{'':10}{'pairs':>12}{'null rate':>12}{'log-probability':>18}{'source pieces':>16}{'target pieces':>16}"
+    return "\n".join([*files, head, *table])

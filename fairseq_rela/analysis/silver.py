@@ -8,6 +8,7 @@ standard.
 import sys
 import tempfile
 from importlib import metadata
+from itertools import islice
 from pathlib import Path
 from typing import AbstractSet, Any, Dict, List, Optional, Sequence, Set, Tuple
 
@@ -145,16 +146,11 @@ def write_silver(data: Path, output: Path, subset: str = "test", sentences: Opti
         name, subset = sentences.name, "sentences"
         texts[subset] = _read_sentences(sentences)
     print(f"eflomal: {sum(map(len, texts.values())):,} pairs, about a minute for 30,000", file=sys.stderr)
-    chosen = range(0, 0)
-    pairs: List[Tuple[str, str]] = []
-    for split, text in texts.items():
-        if split == subset:
-            chosen = range(len(pairs), len(pairs) + len(text))
-        pairs += text
-    links = align(pairs)
-    silver = [combine(*links[index]) for index in chosen]
+    links = iter(align([pair for text in texts.values() for pair in text]))
+    chosen = {split: list(islice(links, len(text))) for split, text in texts.items()}[subset]
+    silver = [combine(*both) for both in chosen]
     record = {
-        **_counts(silver, [links[index] for index in chosen]),
+        **_counts(silver, chosen),
         "subset": name,
         "languages": list(languages),
         "trained_on": {split: len(text) for split, text in texts.items()},

@@ -98,6 +98,24 @@ def null_queries(weights: Tensor, allowed: Tensor) -> Tensor:
     return ~awake_queries(weights, allowed) & allowed.any(dim=-1).unsqueeze(1)
 
 
+def count_nulls(weights: Tensor, allowed: Tensor) -> Tensor:
+    """Return, for each sentence, the number of (head, query) pairs all of whose weights are exactly 0.
+
+    With L layers, H heads and T queries, the null rate of a sentence is the sum of these numbers over the layers,
+    divided by ``L * H * T``. Section 5.2 ranks sentence pairs by it, low = good.
+
+    Args:
+        weights, allowed: as for :func:`null_queries`.
+
+    Returns:
+        (B,) integers.
+
+    Raises:
+        ValueError: as :func:`null_queries`.
+    """
+    return null_queries(weights, allowed).sum(dim=(1, 2))
+
+
 def count_sparsity(weights: Tensor, allowed: Tensor) -> SparsityCounts:
     """Count the zero weights and null queries of one batch.
 

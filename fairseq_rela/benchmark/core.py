@@ -11,7 +11,7 @@ from ..errors import InputError
 from ..kernels import backends
 from ..norms import GatedRMSNorm
 from .memory import peak_bytes, saved_bytes
-from .timing import compare, interleave, summary
+from .timing import Timing, compare, summary
 
 BASELINE = "softmax"
 # candidates that must give the same results, up to rounding
@@ -200,18 +200,15 @@ def _values_and_gradients(function: Callable[[], Tensor], x: Inputs) -> List[Ten
 def measure(
     cell: Cell,
     device: torch.device,
-    budget: float,
-    rounds: Tuple[int, int],
+    timing: Timing,
     memory_limit: float,
-    synchronise: Callable[[], Any] = lambda: None,
 ) -> Dict[str, Any]:
     """Measure time, time divided by softmax's, and memory of every candidate in one setting.
 
     Args:
         cell: the setting.
         device: where to compute.
-        budget: seconds for all timing; see :func:`fairseq_rela.benchmark.timing.interleave`.
-        rounds, synchronise: see :func:`fairseq_rela.benchmark.timing.interleave`.
+        timing: how long to time all candidates.
         memory_limit: bytes; see :func:`too_large`.
 
     Returns:
@@ -230,9 +227,9 @@ def measure(
 
     def backward(function: Callable[[], Tensor]) -> None:
         output = function()
-        torch.autograd.grad(output, (x.q, x.k, x.v, *_parameters(function, x)), x.grad.to(output.dtype))
+        torch.autograd.grad(output, (x.q, x.k, x.v, *parameters(function)), x.grad.to(output.dtype))
 
-    def _parameters(function: Callable[[], Tensor], x: Inputs) -> Tuple[Tensor, ...]:
+    def parameters(function: Callable[[], Tensor]) -> Tuple[Tensor, ...]:
         rela = function in (found.get("rela_g"), found.get("rela_g_plain"))
         return tuple(x.norm.parameters()) if rela else ()
 
@@ -245,7 +242,7 @@ def measure(
     for name, run in (("forward_backward", backward), ("forward", inference)):
         runs = {key: (lambda run=run, function=function: run(function)) for key, function in found.items()}
         share = 0.7 if name == "forward_backward" else 0.3
-        times, slow = interleave(runs, budget * share, rounds, synchronise)
+        times, slow = timing._replace(budget=timing.budget * share).interleave(runs)
         result["passes"][name] = {
             "seconds": {key: summary(values) for key, values in times.items()},
             "ratio": compare(times, baseline),

@@ -2,7 +2,7 @@
 
 import argparse
 from functools import partial
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +10,7 @@ from fairseq.data import Dictionary
 from fairseq.sequence_generator import SequenceGenerator
 
 from ..models.transformer_rela import MODEL_NAME, TransformerRelaConfig, TransformerRelaModel, apply_architecture
-from .timing import Times, compare, interleave, summary
+from .timing import Times, Timing, compare, summary
 
 BASELINE = "softmax"
 # name in the benchmark, attention variant and backend
@@ -140,9 +140,7 @@ def training(
     mean_length: int,
     device: torch.device,
     dtype: str,
-    budget: float,
-    rounds: Tuple[int, int],
-    synchronise: Callable[[], Any],
+    timing: Timing,
 ) -> Dict[str, Any]:
     """Time one update with Adam, label smoothing and dropout, of each variant in turn.
 
@@ -151,14 +149,14 @@ def training(
         tokens, mean_length: as for :func:`make_batch`.
         device: where to compute.
         dtype: precision of the models.
-        budget, rounds, synchronise: see :func:`fairseq_rela.benchmark.timing.interleave`.
+        timing: how long to time the variants.
     """
     batch = make_batch(size.words, tokens, mean_length, device)
     steps = {}
     for name, (attention, backend) in VARIANTS.items():
         model = build(attention, size, backend).to(device, getattr(torch, dtype)).train()
         steps[name] = partial(update, model, torch.optim.Adam(model.parameters(), lr=1e-4), batch)
-    times, skipped = interleave(steps, budget, rounds, synchronise)
+    times, skipped = timing.interleave(steps)
     tokens = int((batch[3] != 1).sum())
     return {**_record(size, dtype, times, skipped), "tokens": tokens, "length": mean_length}
 
@@ -180,9 +178,7 @@ def decoding(
     beam: int,
     device: torch.device,
     dtype: str,
-    budget: float,
-    rounds: Tuple[int, int],
-    synchronise: Callable[[], Any],
+    timing: Timing,
 ) -> List[Dict[str, Any]]:
     """Time fairseq's beam search for sentences of each length (Figure 2 of the paper).
 
@@ -196,8 +192,7 @@ def decoding(
         beam: size of the beam.
         device: where to compute.
         dtype: precision of the models.
-        budget: seconds for all lengths.
-        rounds, synchronise: see :func:`fairseq_rela.benchmark.timing.interleave`.
+        timing: how long to time the variants at each length.
     """
     models = {
         name: build(attention, size, backend).to(device, getattr(torch, dtype))
@@ -215,7 +210,7 @@ def decoding(
                 [model], model.decoder.dictionary, beam_size=beam, max_len_a=0, max_len_b=length, min_len=length
             )
             runs[name] = partial(generator.generate, [], sample)
-        times, skipped = interleave(runs, budget / len(lengths), rounds, synchronise)
+        times, skipped = timing.interleave(runs)
         cells.append({**_record(size, dtype, times, skipped), "length": length, "batch": batch, "beam": beam})
     return cells
 

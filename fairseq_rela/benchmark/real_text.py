@@ -14,7 +14,6 @@ from .models import BASELINE, VARIANTS, Size, build, update
 from .timing import Times, compare, in_turns, summary
 from .trained import load_task
 
-STEPS = 500  # updates, as in Table 2
 _BLOCKS = 10  # blocks of consecutive updates, whose times are added
 _WARM = 2  # updates that run first and are not timed
 
@@ -31,8 +30,8 @@ class Request(NamedTuple):
     """
 
     data: Path
-    attention: Sequence[str] = tuple(VARIANTS)
-    steps: int = STEPS
+    attention: Sequence[str]
+    steps: int
     max_tokens: Optional[int] = None
 
 

@@ -3,58 +3,67 @@
 import statistics
 import time
 from functools import partial
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
 Times = Dict[str, List[float]]
 
 
-def interleave(
-    candidates: Mapping[str, Callable[[], Any]],
-    budget: float,
-    rounds: Tuple[int, int],
-    synchronise: Callable[[], Any] = lambda: None,
-    clock: Callable[[], float] = time.perf_counter,
-) -> Tuple[Times, Dict[str, str]]:
-    """Time candidates in turn, so that other load on the machine affects all of them.
+class Timing(NamedTuple):
+    """How long candidates are timed, and by which clock.
 
-    Each candidate runs once before, to estimate its time. A round then runs each candidate once, and each round starts
-    with another candidate. If the smallest number of rounds would take more than twice the budget, the slowest
-    candidates are left out, but only those that take more than twice the time of the first candidate, the baseline.
-
-    Args:
-        candidates: functions to time, by name, the baseline first.
+    Attributes:
         budget: seconds; no new round starts after this time, once the smallest number of rounds is done.
         rounds: smallest and largest number of rounds.
         synchronise: waits until the device has finished its work.
         clock: returns the time in seconds.
-
-    Returns:
-        the seconds of each round, by name, and the reasons for the candidates left out, by name.
     """
-    least, most = rounds
-    skipped: Dict[str, str] = {}
-    names = list(candidates)
-    seconds = {name: _seconds(candidates[name], synchronise, clock) for name in names}
-    warm = {names[0]}
-    while least * sum(map(seconds.__getitem__, names)) > 2 * budget:
-        slowest = max(names, key=seconds.__getitem__)
-        if seconds[slowest] <= 2 * seconds[names[0]]:
-            break
-        if slowest in warm:
-            names.remove(slowest)
-            skipped[slowest] = f"a run takes {seconds[slowest]:.1f} s, too long for {least} in {budget:.0f} s"
-        else:  # time it again, because the first run may have compiled code
-            warm.add(slowest)
-            seconds[slowest] = _seconds(candidates[slowest], synchronise, clock)
-    times: Times = {name: [] for name in names}
-    start = clock()
-    for number in range(most):
-        if number >= least and clock() - start > budget:
-            break
-        first = number % len(names)
-        for name in names[first:] + names[:first]:
-            times[name].append(_seconds(candidates[name], synchronise, clock))
-    return times, skipped
+
+    budget: float
+    rounds: Tuple[int, int]
+    synchronise: Callable[[], Any] = lambda: None
+    clock: Callable[[], float] = time.perf_counter
+
+    def interleave(self, candidates: Mapping[str, Callable[[], Any]]) -> Tuple[Times, Dict[str, str]]:
+        """Time candidates in turn, so that other load on the machine affects all of them.
+
+        Each candidate runs once before, to estimate its time. A round then runs each candidate once, and each round
+        starts with another candidate. If the smallest number of rounds would take more than twice the budget, the
+        slowest candidates are left out, but only those that take more than twice the time of the first candidate, the
+        baseline.
+
+        Args:
+            candidates: functions to time, by name, the baseline first.
+
+        Returns:
+            the seconds of each round, by name, and the reasons for the candidates left out, by name.
+        """
+        least, most = self.rounds
+        skipped: Dict[str, str] = {}
+        names = list(candidates)
+        seconds = {name: self._seconds(candidates[name]) for name in names}
+        warm = {names[0]}
+        while least * sum(map(seconds.__getitem__, names)) > 2 * self.budget:
+            slowest = max(names, key=seconds.__getitem__)
+            if seconds[slowest] <= 2 * seconds[names[0]]:
+                break
+            if slowest in warm:
+                names.remove(slowest)
+                skipped[slowest] = f"a run takes {seconds[slowest]:.1f} s, too long for {least} in {self.budget:.0f} s"
+            else:  # time it again, because the first run may have compiled code
+                warm.add(slowest)
+                seconds[slowest] = self._seconds(candidates[slowest])
+        times: Times = {name: [] for name in names}
+        start = self.clock()
+        for number in range(most):
+            if number >= least and self.clock() - start > self.budget:
+                break
+            first = number % len(names)
+            for name in names[first:] + names[:first]:
+                times[name].append(self._seconds(candidates[name]))
+        return times, skipped
+
+    def _seconds(self, run: Callable[[], Any]) -> float:
+        return _seconds(run, self.synchronise, self.clock)
 
 
 def in_turns(
@@ -68,7 +77,7 @@ def in_turns(
     Args:
         names: names of the candidates.
         work: functions that run one piece of work with the candidate of a name.
-        synchronise, clock: as for :func:`interleave`.
+        synchronise, clock: as for :class:`Timing`.
 
     Returns:
         the seconds of each piece of work, by name.

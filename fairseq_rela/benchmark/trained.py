@@ -16,12 +16,12 @@ from ..analysis.capture import load_transformer
 from ..attention import attention_name
 from ..data.folder import DataFolder
 from ..errors import InputError
-from ..experiment.evaluation import Decoding
+from ..experiment.decoding import Decoding
 from ..files.records import sha256
 from ..models.transformer_rela import attention_modules
 from ..tasks.translation_rela import TranslationRelaConfig, TranslationRelaTask
 from .models import BASELINE
-from .timing import compare, interleave, summary
+from .timing import Timing, compare, summary
 
 GROUPS = 10
 
@@ -32,20 +32,20 @@ class Request(NamedTuple):
     Attributes:
         checkpoints: checkpoints of the models, one of which has softmax attention at all sites.
         data: the data folder that they were trained on.
+        decoding: settings of the search; ``max_tokens`` is not used.
         subset: subset of the data folder to decode.
         batches: batch sizes in sentences.
         rounds: number of times that each model decodes each group; the first, additional time is not counted.
         sentences: number of sentences to take of each group, evenly spaced by length; None for all.
-        decoding: settings of the search; ``max_tokens`` is not used.
     """
 
     checkpoints: Sequence[Path]
     data: Path
-    subset: str = "test"
-    batches: Sequence[int] = (1, 16)
-    rounds: int = 3
+    decoding: Decoding
+    subset: str
+    batches: Sequence[int]
+    rounds: int
     sentences: Optional[int] = None
-    decoding: Decoding = Decoding()
 
 
 class Trained(NamedTuple):
@@ -193,13 +193,8 @@ def decode(
         groups = length_groups(lengths, most=request.sentences)
     except ValueError as error:
         raise InputError(f"{request.data}, subset {request.subset}: {error}; give a larger one") from error
-    search = GenerationConfig(
-        beam=request.decoding.beam,
-        lenpen=request.decoding.lenpen,
-        max_len_a=request.decoding.max_len_a,
-        max_len_b=request.decoding.max_len_b,
-    )
-    generators = {one.label: (task.build_generator([one.model], search), one.model) for one in models}
+    generators = {one.label: (_generator(task, one.model, request.decoding), one.model) for one in models}
+    timing = Timing(math.inf, (request.rounds, request.rounds), synchronise)
     cells = []
     work = [(batch, group) for batch in request.batches for group in groups]
     for batch, group in tqdm(work, desc="decode", unit=" groups", disable=None, leave=False):
@@ -208,7 +203,7 @@ def decode(
         runs = {
             label: partial(_decode_group, task, *both, samples, pieces, label) for label, both in generators.items()
         }
-        times, _ = interleave(runs, math.inf, (request.rounds, request.rounds), synchronise)
+        times, _ = timing.interleave(runs)
         of_group = [lengths[index] for index in group]
         cells.append(
             {
@@ -220,6 +215,13 @@ def decode(
             }
         )
     return cells
+
+
+def _generator(task: TranslationRelaTask, model: nn.Module, decoding: Decoding) -> Any:
+    search = GenerationConfig(
+        beam=decoding.beam, lenpen=decoding.lenpen, max_len_a=decoding.max_len_a, max_len_b=decoding.max_len_b
+    )
+    return task.build_generator([model], search)
 
 
 def _sample(dataset: Any, indices: Sequence[int], device: torch.device) -> Dict[str, Any]:

@@ -1,5 +1,5 @@
-"""The command ``rela``."""
+"""The command ``rela VERB ...``: prepare data, train, translate, score, analyse, or run all stages at once."""
 
-from .main import build_parser, main
+from .parser import build_parser, main
 
 __all__ = ["build_parser", "main"]

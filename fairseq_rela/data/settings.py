@@ -6,9 +6,15 @@ from typing import Any, Dict, List, Tuple
 
 from ..corpora.spec import SPLITS
 from ..errors import InputError
+from ..files.configs import load_defaults
 from ..text.preprocess import TOKENISERS
 
 MAX_POSITIONS = 1024  # of the models, with the end-of-sentence symbol; fairseq refuses longer test sentences
+
+
+def _default(name: str) -> Any:
+    """Return a field whose default is the value in ``configs/defaults/preparation.yaml``."""
+    return field(default_factory=lambda: load_defaults("preparation")[name])
 
 
 @dataclass
@@ -32,16 +38,16 @@ class Settings:
 
     source_lang: str
     target_lang: str
-    tokeniser: str = "moses"
+    tokeniser: str = _default("tokeniser")
     tokenised: List[str] = field(default_factory=list)
     truecase: bool = False
     remove_diacritics: bool = False
-    max_tokens: int = 250
-    max_ratio: float = 9.0
-    max_pieces: int = MAX_POSITIONS - 1
+    max_tokens: int = _default("max_tokens")
+    max_ratio: float = _default("max_ratio")
+    max_pieces: int = _default("max_pieces")
     remove_duplicates: bool = False
-    merges: int = 32000
-    vocabulary_threshold: int = 50
+    merges: int = _default("merges")
+    vocabulary_threshold: int = _default("vocabulary_threshold")
     normalise_width: bool = False
 
     def __post_init__(self) -> None:

@@ -6,7 +6,8 @@ from ..report import paper
 from ..variants import SITES
 from . import text
 from .paper_tables import ERRORS, gold_name, paper_difference
-from .values import Summary, at_level, baseline, difference, find_row, mean, paired, values
+from .statistics import Summary, paired
+from .values import at_level, baseline, difference, find_row, mean, values
 
 AGREES, DIFFERS, OPEN = "agrees", "does not", "cannot be told at this size"
 RULE = (

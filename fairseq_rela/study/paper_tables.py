@@ -14,7 +14,6 @@ ERRORS = {
     "shifted AoL": "aer.shifted.aol",
     "shifted AoH": "aer.shifted.aoh",
 }
-SITE_NAMES = {"encoder": "encoder", "decoder": "decoder", "cross": "cross"}
 _COMPARED_ROWS = (1, 2, 3, 7)  # the rows of Table 1 that Tables 5 and 6 have
 
 
@@ -185,8 +184,8 @@ def _plain(row: Dict[str, Any], measure: str, digits: int) -> str:
 
 def rates(study: Dict[str, Any]) -> Table:
     """Return the sparsity and null rates of every row, in percent: the means over layers of Figures 3 and 6."""
-    columns = [(f"exact zeros, {SITE_NAMES[site]}", f"sparsity.{site}") for site in SITES]
-    columns += [(f"null, {SITE_NAMES[site]}", f"null_rate.{site}") for site in SITES]
+    columns = [(f"exact zeros, {site}", f"sparsity.{site}") for site in SITES]
+    columns += [(f"null, {site}", f"null_rate.{site}") for site in SITES]
     columns += [
         ("null, cross, shuffled", "null_rate_shuffled.cross"),
         ("null, cross, mean of heads", "layer_null_rate.cross"),
@@ -295,7 +294,7 @@ def diversity(study: Dict[str, Any]) -> Table:
         f"In nats, of {level(study)}, averaged over layers, mean ± standard deviation over the seeds. 0 is where all "
         "heads of a layer are equal. \u03c4 is the temperature of the softmax over weights that do not sum to 1."
     ]
-    head = ["row", "model", *(name for site in SITES for name in (SITE_NAMES[site], "paper"))]
+    head = ["row", "model", *(name for site in SITES for name in (site, "paper"))]
     return Table("Table 6: head diversity", [COUNT, NAME] + len(SITES) * [OURS, PAPER], head, rows, notes)
 
 

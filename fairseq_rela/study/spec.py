@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ..errors import InputError
-from ..experiment.config import config_folder, load_yaml, require_task
+from ..experiment.tasks import require_task
+from ..files.configs import config_folder, load_yaml
 from ..report.paper import TABLE_1
 from ..variants import SITES, find_variant, parse_sites
 
@@ -41,6 +42,12 @@ class Row(NamedTuple):
         text = ",".join(SITES) if self.sites is None else load_yaml("sites", self.sites)["attention_sites"]
         return [site for site in SITES if site in parse_sites(text)]
 
+    @property
+    def settings(self) -> Tuple[str, ...]:
+        """The Hydra overrides of the row's runs, without the attention and the seed."""
+        sites = () if self.sites is None else (f"sites={self.sites}",)
+        return (*sites, *self.overrides)
+
 
 class Job(NamedTuple):
     """One run of a study: a row with a seed."""
@@ -55,8 +62,7 @@ class Job(NamedTuple):
     @property
     def overrides(self) -> Tuple[str, ...]:
         """All Hydra overrides of the run; they also name its folder, which the studies of a task share."""
-        sites = () if self.row.sites is None else (f"sites={self.row.sites}",)
-        return (*sites, *self.row.overrides, f"common.seed={self.seed}")
+        return (*self.row.settings, f"common.seed={self.seed}")
 
 
 @dataclass(frozen=True)

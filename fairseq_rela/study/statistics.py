@@ -1,60 +1,53 @@
 """Means over seeds, paired differences with confidence intervals, and sacreBLEU's paired bootstrap."""
 
 import math
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from statistics import fmean
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from ..experiment.scoring import sacrebleu_metric
 
 LEVEL = 0.95  # confidence level of the intervals
 BOOTSTRAP_SAMPLES = 1000
 
 
-def mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
+class Summary(NamedTuple):
+    """A mean over seeds.
+
+    Attributes:
+        mean: the mean.
+        sd: the sample standard deviation; None for one seed and for a difference to the baseline.
+        n: number of seeds.
+        interval: 95 % interval of the mean by Student's t; None for one seed.
+    """
+
+    mean: float
+    sd: Optional[float]
+    n: int
+    interval: Optional[Tuple[float, float]]
 
 
-def deviation(values: Sequence[float]) -> Optional[float]:
-    r"""Return the sample standard deviation, :math:`\sqrt{\sum_i (x_i - \bar x)^2 / (n - 1)}`; None for one value."""
-    if len(values) < 2:
-        return None
-    middle = mean(values)
-    return math.sqrt(math.fsum((value - middle) ** 2 for value in values) / (len(values) - 1))
+def summarise(numbers: Sequence[float]) -> Optional[Summary]:
+    r"""Return mean, standard deviation and interval of numbers, or None if there are no numbers.
 
-
-def interval(values: Sequence[float]) -> Optional[Tuple[float, float]]:
-    r"""Return Student's 95 % interval of the mean, :math:`\bar x \pm t_{0.975, n-1}\, s / \sqrt n`; None for n = 1."""
+    The sample standard deviation is :math:`s = \sqrt{\sum_i (x_i - \bar x)^2 / (n - 1)}`, and Student's 95 % interval
+    of the mean :math:`\bar x \pm t_{0.975, n-1}\, s / \sqrt n`.
+    """
     from scipy.stats import t
 
-    spread = deviation(values)
-    if spread is None:
+    n = len(numbers)
+    if not n:
         return None
-    half = float(t.ppf((1 + LEVEL) / 2, len(values) - 1)) * spread / math.sqrt(len(values))
-    middle = mean(values)
-    return middle - half, middle + half
+    mean = fmean(numbers)
+    if n == 1:
+        return Summary(mean, None, n, None)
+    sd = math.sqrt(math.fsum((x - mean) ** 2 for x in numbers) / (n - 1))  # stdev's bits depend on Python's version
+    half = float(t.ppf((1 + LEVEL) / 2, n - 1)) * sd / math.sqrt(n)
+    return Summary(mean, sd, n, (mean - half, mean + half))
 
 
-def summary(values: Sequence[float]) -> Dict[str, Any]:
-    return {"mean": mean(values), "sd": deviation(values), "n": len(values)}
-
-
-def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Optional[Dict[str, Any]]:
-    """Return the mean of ``values - baseline`` over their common seeds, with its 95 % interval; None if there are none.
-
-    Args:
-        values, baseline: seed to value.
-
-    Returns:
-        ``mean``, ``interval`` (None for one seed), the number of seeds ``n``, and ``seeds``.
-    """
-    seeds = sorted(set(values) & set(baseline))
-    if not seeds:
-        return None
-    differences = [values[seed] - baseline[seed] for seed in seeds]
-    bounds = interval(differences)
-    return {
-        "mean": mean(differences),
-        "interval": None if bounds is None else list(bounds),
-        "n": len(seeds),
-        "seeds": seeds,
-    }
+def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Optional[Summary]:
+    """Return the mean of ``first`` minus ``second`` over their common seeds, or None without a common seed."""
+    return summarise([first[seed] - second[seed] for seed in sorted(first) if seed in second])
 
 
 def paired_bootstrap(
@@ -72,15 +65,14 @@ def paired_bootstrap(
         ``difference`` in BLEU, hypotheses minus baseline; ``p`` for the null hypothesis that both are equal; and
         ``interval``, the 95 % interval of the BLEU of ``hypotheses`` over the resampled test sets.
     """
-    from sacrebleu.metrics import BLEU
     from sacrebleu.significance import PairedTest
 
+    metric = sacrebleu_metric(target_lang)
     # sacreBLEU refuses two equal translations as a mistake; their difference is 0
     if list(hypotheses) == list(baseline):
-        score = _bleu(target_lang).corpus_score(list(hypotheses), [list(references)]).score
+        score = metric.corpus_score(list(hypotheses), [list(references)]).score
         return {"difference": 0.0, "p": 1.0, "interval": [score, score]}
     systems: List[Tuple[str, Sequence[str]]] = [("baseline", list(baseline)), ("system", list(hypotheses))]
-    metric: BLEU = _bleu(target_lang)
     test = PairedTest(systems, {"BLEU": metric}, [list(references)], test_type="bs", n_samples=BOOTSTRAP_SAMPLES)
     _, scores = test()
     results: Any = scores["BLEU"]
@@ -90,9 +82,3 @@ def paired_bootstrap(
         "p": second.p_value,
         "interval": [second.mean - second.ci, second.mean + second.ci],
     }
-
-
-def _bleu(target_lang: str) -> Any:
-    from sacrebleu.metrics import BLEU
-
-    return BLEU(tokenize="zh" if target_lang == "zh" else "13a")

@@ -4,7 +4,8 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from ..report import paper
 from ..variants import SITES
-from .values import Summary, diverged, finished
+from .statistics import Summary
+from .values import diverged, finished
 
 NONE = "-"
 _NAME_LENGTH = 24  # maximum number of characters that fit a figure

@@ -1,39 +1,13 @@
-"""Numbers of a study: measures by seed, means with intervals, and differences paired over the seeds.
+"""Read the rows and runs of a study: measures by seed, means with intervals, and differences paired over the seeds.
 
 Differences to the baseline are read from ``study.json``. Intervals of the means and differences between other rows
 are computed here from its runs.
 """
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional
 
-from . import statistics
-from .collect import measures
-
-
-class Summary(NamedTuple):
-    """A mean over seeds.
-
-    Attributes:
-        mean: the mean.
-        sd: the sample standard deviation; None for one seed and for a difference to the baseline.
-        n: number of seeds.
-        interval: 95 % interval of the mean by Student's t; None for one seed.
-    """
-
-    mean: float
-    sd: Optional[float]
-    n: int
-    interval: Optional[Tuple[float, float]]
-
-
-def summarise(numbers: Sequence[float]) -> Optional[Summary]:
-    """Return mean, standard deviation and 95 % interval of numbers, or None if there are no numbers."""
-    if not numbers:
-        return None
-    return Summary(statistics.mean(numbers), statistics.deviation(numbers), len(numbers), statistics.interval(numbers))
-
-
-# ---------------------------------------------------------------------------------------------------- rows and runs
+from .measures import measures
+from .statistics import Summary, paired, summarise
 
 
 def finished(row: Dict[str, Any]) -> List[Dict[str, Any]]:
@@ -80,10 +54,18 @@ def shuffled(run: Dict[str, Any], level: str) -> Dict[str, Any]:
     return (_block(run, level).get("shuffled") or {}).get("sites") or {}
 
 
+def by_measure(row: Dict[str, Any]) -> Dict[str, Dict[int, float]]:
+    """Return measure to seed to value; a measure has only the finished runs that have it."""
+    found: Dict[str, Dict[int, float]] = {}
+    for run in finished(row):
+        for name, value in measures(run).items():
+            found.setdefault(name, {})[run["seed"]] = value
+    return found
+
+
 def values(row: Dict[str, Any], measure: str) -> Dict[int, float]:
     """Return seed to value of a measure, for the finished runs of a row that have it."""
-    found = {run["seed"]: measures(run).get(measure) for run in finished(row)}
-    return {seed: number for seed, number in found.items() if number is not None}
+    return by_measure(row).get(measure, {})
 
 
 def mean(row: Optional[Dict[str, Any]], measure: str) -> Optional[Summary]:
@@ -102,8 +84,3 @@ def difference(
         interval = known["interval"]
         return Summary(known["mean"], None, known["n"], tuple(interval) if interval else None)
     return paired(values(row, measure), values(other, measure))
-
-
-def paired(first: Dict[int, float], second: Dict[int, float]) -> Optional[Summary]:
-    """Return the mean of ``first`` minus ``second`` over their common seeds, or None without a common seed."""
-    return summarise([first[seed] - second[seed] for seed in sorted(first) if seed in second])

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_rela.analysis.choice import agreement, association, count_common
+from fairseq_rela.analysis.best_head import agreement, association, count_common
 
 
 @st.composite

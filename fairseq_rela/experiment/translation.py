@@ -1,65 +1,26 @@
-"""Translate with fairseq-generate, restore the input order, detokenise, and score against the raw reference."""
+"""Translate with fairseq-generate, restore the order of the input, and detokenise."""
 
-import math
 import re
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, List, NamedTuple, Optional
 
 from ..data.binarise import binarise, count_sentences
 from ..data.folder import DataFolder
-from ..data.settings import MAX_POSITIONS, refuse_other_side, require_language
+from ..data.settings import MAX_POSITIONS, refuse_other_side
 from ..errors import InputError
 from ..files.commands import USER_DIR, run_fairseq
 from ..files.lines import PathLike, read_lines
 from ..files.locks import only_process
 from ..files.outputs import refuse_overwriting, write_whole
-from ..files.plain_text import refuse_not_text, refuse_numbers, refuse_pieces
+from ..files.plain_text import refuse_not_text
 from ..text import bpe
-from ..text.preprocess import TOKENISERS, Detokeniser
+from ..text.preprocess import Detokeniser
 from ..text.truecase import detruecase
+from .decoding import Decoding
 
 _SPEED = re.compile(r"Translated ([\d,]+) sentences \(([\d,]+) tokens\) in ([\d.]+)s")
-
-
-class Decoding(NamedTuple):
-    """Settings of the beam search; the defaults are the paper's, as in ``configs/decoding/paper.yaml``.
-
-    Attributes:
-        beam: beam size.
-        gnmt_lenpen: exponent of the GNMT length penalty; None uses fairseq's own penalty, ``lenpen``.
-        lenpen: exponent of fairseq's length penalty; used only if ``gnmt_lenpen`` is None.
-        max_len_a, max_len_b: an output has at most ``max_len_a * source_length + max_len_b`` pieces.
-        max_tokens: maximum number of source pieces in a batch, padding included.
-    """
-
-    beam: int = 4
-    gnmt_lenpen: Optional[float] = 0.6
-    lenpen: float = 1.0
-    max_len_a: float = 1
-    max_len_b: int = 50
-    max_tokens: int = 4096
-
-    def check(self) -> "Decoding":
-        """Return these settings if all values are valid.
-
-        Raises:
-            InputError: a value has the wrong type or is out of range.
-        """
-        for name, value in self._asdict().items():
-            whole = name in ("beam", "max_len_b", "max_tokens")
-            number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-            if not (number and math.isfinite(value)) and not (value is None and name == "gnmt_lenpen"):
-                what = "whole number" if whole else "number"
-                raise InputError(f"--{name.replace('_', '-')} {value}: give a {what}")
-        if self.beam < 1:
-            raise InputError(f"--beam {self.beam}: give a number of at least 1")
-        if self.max_tokens < 1:
-            raise InputError(f"--max-tokens {self.max_tokens}: give a number of at least 1")
-        if self.max_len_a < 0 or self.max_len_b < 0 or self.max_len_a + self.max_len_b == 0:
-            raise InputError("--max-len-a and --max-len-b leave no room for an output; give larger numbers")
-        return self
 
 
 class Speed(NamedTuple):
@@ -175,7 +136,7 @@ def _translate_alone(
         generated = work / "results" / f"generate-{subset}.txt"
         hypotheses = read_hypotheses(generated, sentences)
         speed = _read_speed(log)
-    to_text = _to_text(languages[1], settings.tokeniser, settings.truecase)
+    to_text = text_maker(languages[1], settings.tokeniser, settings.truecase)
     tokens = [bpe.undo(line) for line in hypotheses]
     for suffix, lines in (("bpe", hypotheses), ("tok", tokens), ("txt", map(to_text, tokens))):
         with write_whole(f"{output}.{suffix}") as file:
@@ -183,101 +144,10 @@ def _translate_alone(
     return speed
 
 
-def score(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    target_lang: str,
-    tokeniser: str = "moses",
-    tokenised_references: Optional[Sequence[str]] = None,
-    truecased: bool = False,
-) -> Dict[str, Any]:
-    """Return sacreBLEU (0 to 100) of model output against the raw reference.
-
-    Args:
-        hypotheses: BPE pieces, as the model returned them. This function joins the pieces, undoes truecasing and
-            detokenises.
-        references: raw, unprocessed text.
-        target_lang: language code; selects the detokeniser and sacreBLEU's tokeniser (zh for Chinese, otherwise 13a).
-        tokeniser: the tokeniser of the data, see :class:`fairseq_rela.text.preprocess.Detokeniser`.
-        tokenised_references: tokens from the same preprocessing as the model's data, for tokenised BLEU.
-        truecased: whether the data was truecased.
-
-    Returns:
-        ``bleu``, ``signature``, ``sentences``, and ``hypothesis_length`` and ``reference_length`` in tokens of
-        sacreBLEU's tokeniser. With ``tokenised_references`` also ``tokenised_bleu``, as multi-bleu.perl computes it,
-        and ``tokenised_signature``. Tokenised BLEU is not comparable across preprocessing.
-
-    Raises:
-        InputError: an unknown language or tokeniser; the numbers of lines differ; the reference is empty or not raw
-            text; or the hypotheses are numbered lines of fairseq-generate or SentencePiece, byte-level or WordPiece
-            pieces.
-    """
-    from sacrebleu.metrics import BLEU
-
-    require_language("--target-lang", target_lang)
-    if tokeniser not in TOKENISERS:
-        raise InputError(f"--tokeniser {tokeniser}: choose one of {', '.join(TOKENISERS)}")
-    if not any(line.strip() for line in references):
-        raise InputError("the reference has no text; is it the right file?")
-    # this matches most lines of BPE pieces, but only one in many thousands of raw text
-    if 10 * sum(line.endswith("@@") or "@@ " in line for line in references) >= len(references):
-        raise InputError("the reference holds BPE pieces; give the raw text, such as DATA/raw/test.LANG")
-    raw = "give the raw text, such as DATA/raw/test.LANG"
-    refuse_numbers(references, "the reference", raw)
-    refuse_pieces(references, "the reference", raw)
-    refuse_numbers(hypotheses, "the hypotheses", "sort them by number and keep the last column")
-    refuse_pieces(
-        hypotheses, "the hypotheses", "give words: undo the pieces first, or let fairseq by --remove-bpe", False
-    )
-    _same_length(hypotheses, references, "reference")
-    tokens = [bpe.undo(line) for line in hypotheses]
-    to_text = _to_text(target_lang, tokeniser, truecased)
-    metric = BLEU(tokenize="zh" if target_lang == "zh" else "13a")
-    result = metric.corpus_score([to_text(line) for line in tokens], [list(references)])
-    scores = {
-        "bleu": result.score,
-        "signature": str(metric.get_signature()),
-        "sentences": len(references),
-        "hypothesis_length": result.sys_len,
-        "reference_length": result.ref_len,
-    }
-    if tokenised_references is not None:
-        words = "give its words, such as DATA/text/test.LANG"
-        refuse_numbers(tokenised_references, "the tokenised reference", words)
-        refuse_pieces(tokenised_references, "the tokenised reference", words)
-        _same_length(hypotheses, tokenised_references, "tokenised reference")
-        metric = BLEU(tokenize="none", smooth_method="none", force=True)
-        scores["tokenised_bleu"] = metric.corpus_score(tokens, [list(tokenised_references)]).score
-        scores["tokenised_signature"] = str(metric.get_signature())
-    return scores
-
-
-def suspect_order(hypotheses: Sequence[str], references: Sequence[str]) -> bool:
-    """Return whether the hypotheses are probably in another order than the references.
-
-    This is so if there are at least 100 and the correlation of their lengths in characters is below 0.3. In the
-    right order the correlation is about 0.9, in another order about 0.
-    """
-    if len(hypotheses) < 100 or len(hypotheses) != len(references):
-        return False
-    sides = [[len(bpe.undo(line)) for line in lines] for lines in (hypotheses, references)]
-    means = [sum(side) / len(side) for side in sides]
-    left, right = ([length - mean for length in side] for side, mean in zip(sides, means))
-    spread = math.sqrt(sum(x * x for x in left) * sum(y * y for y in right))
-    return spread > 0 and sum(x * y for x, y in zip(left, right)) < 0.3 * spread
-
-
-def _to_text(lang: str, tokeniser: str, truecased: bool) -> Callable[[str], str]:
+def text_maker(lang: str, tokeniser: str, truecased: bool) -> Callable[[str], str]:
     """Return a function from tokens to text: it undoes truecasing if ``truecased``, then detokenises."""
     detokenise = Detokeniser(lang, tokeniser)
     return (lambda tokens: detokenise(detruecase(tokens))) if truecased and lang != "zh" else detokenise
-
-
-def _same_length(hypotheses: Sequence[str], references: Sequence[str], what: str) -> None:
-    if len(hypotheses) != len(references):
-        raise InputError(
-            f"{len(hypotheses)} hypotheses, {len(references)} lines of {what}: the two must be of the same text"
-        )
 
 
 def _binarise_text(source: Path, data: DataFolder, work: Path) -> Path:

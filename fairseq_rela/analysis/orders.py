@@ -1,57 +1,11 @@
-"""Rank sentence pairs by null rate (Zhang et al. 2021, section 5.2) or log-probability; pure functions on arrays."""
+"""Order and select sentence pairs by null rate (Zhang et al. 2021, section 5.2) or log-probability; pure functions."""
 
-from typing import Any, List, Optional, Sequence
+from typing import List, Optional, Sequence
 
 import numpy
-from torch import Tensor
-
-from .sparsity import null_queries
 
 ORDERS = ("log_probability", "null_rate", "both")
 DEFAULT_BY = "log_probability"
-
-
-def count_nulls(weights: Tensor, allowed: Tensor) -> Tensor:
-    """Return, for each sentence, the number of (head, query) pairs all of whose weights are exactly 0.
-
-    With L layers, H heads and T queries, the null rate of a sentence is the sum of these numbers over the layers,
-    divided by ``L * H * T``. Section 5.2 ranks sentence pairs by it, low = good.
-
-    Args:
-        weights, allowed: as for :func:`fairseq_rela.analysis.sparsity.null_queries`.
-
-    Returns:
-        (B,) integers.
-
-    Raises:
-        ValueError: as :func:`fairseq_rela.analysis.sparsity.null_queries`.
-    """
-    return null_queries(weights, allowed).sum(dim=(1, 2))
-
-
-def roc_auc(good_scores: Any, bad_scores: Any) -> float:
-    """Return the area under the ROC curve: the probability that a good item has a higher score than a bad one.
-
-    .. math:: AUC = (\\#\\{g > b\\} + \\#\\{g = b\\} / 2) / (n_g n_b)
-
-    Ties count half; 0.5 is chance. This is the Mann-Whitney U statistic divided by its maximum. With n items it takes
-    O(n log n) time.
-
-    Args:
-        good_scores, bad_scores: (n_g,), (n_b,); infinities are allowed.
-
-    Raises:
-        ValueError: there is no good or no bad score, or a score is nan.
-    """
-    good = numpy.asarray(good_scores, dtype=numpy.float64)
-    bad = numpy.sort(numpy.asarray(bad_scores, dtype=numpy.float64))
-    if good.ndim != 1 or bad.ndim != 1 or not good.size or not bad.size:
-        raise ValueError(f"AUC of {good.shape} good and {bad.shape} bad scores: give a list of each, not empty")
-    if numpy.isnan(good).any() or numpy.isnan(bad).any():
-        raise ValueError("AUC of scores that are nan: leave these pairs out")
-    below = numpy.searchsorted(bad, good, side="left")
-    up_to = numpy.searchsorted(bad, good, side="right")
-    return float((below.sum() + up_to.sum()) / (2 * good.size * bad.size))
 
 
 def select_pairs(
@@ -173,20 +127,11 @@ def _ranks(values: "numpy.ndarray") -> "numpy.ndarray":
 
 
 def _first(keys: Sequence["numpy.ndarray"], candidates: "numpy.ndarray", number: int) -> "numpy.ndarray":
-    """Return the first ``number`` candidates in the order of ``keys`` and then of position.
-
-    Instead of a full sort, each key selects the candidates below a threshold; the next key decides among those at it.
-    """
+    """Return the first ``number`` candidates in the order of ``keys`` and then of position."""
     if number < 1:
         raise ValueError(f"the best {number} pairs: give a number of at least 1")
+    positions = numpy.flatnonzero(candidates)
+    order = numpy.lexsort([key[positions] for key in reversed(keys)])  # stable; the last key is the most important
     first = numpy.zeros_like(candidates)
-    for key in keys:
-        if numpy.count_nonzero(candidates) <= number:
-            return first | candidates
-        threshold = numpy.partition(key[candidates], number - 1)[number - 1]
-        below = candidates & (key < threshold)
-        first |= below
-        number -= int(numpy.count_nonzero(below))  # at least 1 is left, the one at the threshold
-        candidates = candidates & (key == threshold)
-    first[numpy.flatnonzero(candidates)[:number]] = True
+    first[positions[order[:number]]] = True
     return first

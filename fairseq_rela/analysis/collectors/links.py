@@ -1,0 +1,147 @@
+"""Collect the word alignments of all cross-attention heads, and compare them with gold alignments."""
+
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ...alignment import as_pharaoh, merge_subwords, normal_rows, shifted_rows, strongest_sources, word_ids
+from ...data.pairs import Words
+from ..aer import Counts, Gold, Link
+from ..capture import Batch
+from ..merging import layer_attention, sum_to_one
+from ..sentences import Sentence
+from .sites import mean
+
+ROWS = {"normal": normal_rows, "shifted": shifted_rows}
+
+
+def links_of(positions: Iterable[int]) -> List[Link]:
+    """Return links (source, target) from the source word of each target word, -1 for none."""
+    return [(source, target) for target, source in enumerate(positions) if source >= 0]
+
+
+class Links:
+    """Collect the word alignments of each cross-attention head, and of the mean over the heads of each layer.
+
+    Args:
+        sentences: all sentences of the subset.
+        words: the words of the original files, see :func:`fairseq_rela.analysis.analyze.analyze`.
+        mean_of: mean over heads that is aligned, ``raw`` or ``normalised``, see
+            :class:`fairseq_rela.analysis.options.Options`.
+
+    Attributes:
+        positions: sentence number to the source word of each target word, -1 for none: (kinds, layers, heads + 1,
+            target words). The kinds are those of :data:`ROWS`; the last entry of each layer is the mean over heads.
+    """
+
+    def __init__(
+        self, sentences: Sequence[Sentence], words: Optional[Sequence[Tuple[Words, Words]]] = None, mean_of: str = "raw"
+    ) -> None:
+        self.positions: Dict[int, Tensor] = {}
+        self._sentences = sentences
+        self._words = words
+        self._normalised = mean_of == "normalised"
+
+    def add(self, batch: Batch) -> None:
+        cross = [item for item in batch.modules if item.site == "cross"]
+        heads = torch.stack([item.weights.masked_fill(~item.allowed.unsqueeze(1), 0) for item in cross])
+        together = layer_attention(sum_to_one(heads) if self._normalised else heads)
+        weights = torch.cat((heads, together), dim=2)  # (L, B, H + 1, T, S)
+        for row, index in enumerate(batch.ids):
+            source, target = self._sentences[index]
+            cells = weights[:, row, :, : len(target), : len(source)]  # (L, H + 1, T, S)
+            words: Tuple[List[int], ...] = (word_ids(source[:-1]), word_ids(target[:-1]))
+            length = self._sentences[index].lengths[1]
+            if self._words is not None:
+                words = tuple([line.of_tokens[i] for i in ids] for line, ids in zip(self._words[index], words))
+                length = self._words[index][1].total
+            found = torch.stack([strongest_sources(merge_subwords(rows(cells), *words)) for rows in ROWS.values()])
+            self.positions[index] = pad(found, (0, length - found.size(-1)), value=-1)
+
+    @property
+    def names(self) -> List[str]:
+        """The names of all heads, such as ``normal.layer1.head3`` or ``shifted.layer0.mean``."""
+        _, layers, heads, _ = self.positions[0].shape
+        parts = [*(f"head{head}" for head in range(heads - 1)), "mean"]
+        return [f"{kind}.layer{layer}.{part}" for kind in ROWS for layer in range(layers) for part in parts]
+
+    @property
+    def by_sentence(self) -> List[Tensor]:
+        """The positions of each sentence in order: (heads, target words), in the order of :attr:`names`."""
+        return [self.positions[index].flatten(0, 2) for index in range(len(self.positions))]
+
+    def result(self) -> Dict[str, List[str]]:
+        """Return the alignments in Pharaoh format: name of a head to one line for each sentence."""
+        files: Dict[str, List[str]] = {name: [] for name in self.names}
+        for sentence in self.by_sentence:
+            for lines, positions in zip(files.values(), sentence.tolist()):
+                lines.append(as_pharaoh(links_of(positions)))
+        return files
+
+    def error_rates(self, path: Path, gold: Sequence[Gold]) -> Dict[str, Any]:
+        """Return the entry ``alignment`` of an analysis.
+
+        Args:
+            path: file of the gold links.
+            gold: the gold links of each sentence.
+        """
+        rates = dict(zip(ROWS, map(_error_rates, self._counts(gold))))
+        return {"gold": str(path), "sentences": len(gold), **rates}
+
+    def _counts(self, gold: Sequence[Gold]) -> List[List[List[Counts]]]:
+        """Return the counts of :func:`fairseq_rela.analysis.aer.count` by kind, layer and head."""
+        total: Any = 0
+        for index, positions in self.positions.items():
+            words = positions.size(-1)
+            columns = 1 + max([-1, *(s for s, _ in gold[index].possible), int(positions.max()) if words else -1])
+            hits = [positions >= 0]
+            for links in gold[index]:
+                matrix = torch.zeros(words, columns + 1, dtype=torch.bool)  # the last column, index -1, is for no link
+                for s, t in links:
+                    matrix[t, s] = True
+                hits.append(matrix[torch.arange(words), positions])
+            total = total + torch.stack(hits).sum(dim=-1)  # (3, kinds, L, H + 1)
+        sure = sum(len(sentence.sure) for sentence in gold)
+        return [
+            [[Counts(links, sure, *right) for links, *right in layer] for layer in kind]
+            for kind in total.permute(1, 2, 3, 0).tolist()
+        ]
+
+
+def _aer(counts: Counts) -> float:
+    """Return the AER, which is set to 1 if there are neither links nor sure gold links."""
+    return counts.aer if counts.links + counts.sure else 1.0
+
+
+def _error_rates(counts: List[List[Counts]]) -> Dict[str, Any]:
+    """Return the AER of each head and layer, and the means over layers of Table 5.
+
+    ``aol`` is the mean AER of the layer attention, ``aoh`` the mean AER of the best head of each layer.
+    """
+    layers: List[Dict[str, Any]] = []
+    candidates: List[Tuple[float, int, Optional[int]]] = []
+    for number, (*heads, together) in enumerate(counts):
+        errors = [_aer(head) for head in heads]
+        best = errors.index(min(errors))
+        layers.append(
+            {
+                "layer_attention": {
+                    "aer": _aer(together),
+                    "precision": together.precision or 0.0,
+                    "recall": together.recall or 0.0,
+                },
+                "heads": [{"aer": error} for error in errors],
+                "best_head": best,
+            }
+        )
+        candidates += [(_aer(together), number, None), (errors[best], number, best)]
+    error, layer, head = min(candidates, key=lambda candidate: candidate[0])
+    return {
+        "layers": layers,
+        "aol": mean(layer["layer_attention"]["aer"] for layer in layers),
+        "aoh": mean(layer["heads"][layer["best_head"]]["aer"] for layer in layers),
+        "best": {"layer": layer, "head": head, "aer": error},
+    }

@@ -1,0 +1,95 @@
+"""Sizes and time of a benchmark, by device."""
+
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+
+from .core import Cell
+from .models import Size
+from .timing import Timing
+
+# share of the time for each part that takes time
+_SHARES = {"core": 0.5, "training": 0.2, "decoding": 0.3}
+
+
+class Plan(NamedTuple):
+    """Sizes and time of a benchmark.
+
+    Attributes:
+        seconds: time for all timed rounds; preparation takes additional time.
+        rounds: smallest and largest number of rounds.
+        cells: settings of the attention core.
+        training: model size, tokens of a batch and sentence length of a training step.
+        decoding: model size, source lengths, and batch sizes in sentences.
+        dtype: precision of all models and cores.
+    """
+
+    seconds: float
+    rounds: Tuple[int, int]
+    cells: Sequence[Cell]
+    training: Tuple[Size, int, int]
+    decoding: Tuple[Size, Sequence[int], Sequence[int]]
+    dtype: str
+
+    def timing(self, part: str, cells: int, device: torch.device) -> Timing:
+        """Return how each of the cells of a part is timed: a part has its share of the time."""
+        synchronise = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
+        return Timing(self.seconds * _SHARES[part] / cells, self.rounds, synchronise)
+
+
+# typical source lengths in pieces of ten equal parts of a news test set, sorted by length (Figure 2)
+GROUPS = (8, 13, 17, 20, 24, 28, 32, 38, 46, 66)
+
+
+def _cells(lengths: Sequence[int], masked: Sequence[int], tokens: int, dtype: str) -> List[Cell]:
+    """Return a cell without masks for every length, and cells with masks and dropout for the lengths in ``masked``."""
+    cells = [Cell(length, max(tokens, length), dtype=dtype) for length in lengths]
+    for length in masked:
+        cell = Cell(length, max(tokens, length), dtype=dtype)
+        cells += [
+            cell._replace(causal=True),
+            cell._replace(padded=True),
+            cell._replace(dropout=0.1),
+            cell._replace(causal=True, padded=True, dropout=0.1),
+        ]
+    return cells
+
+
+def make_plan(device: str, quick: bool, lengths: Optional[Sequence[int]] = None) -> Plan:
+    """Return the sizes to measure on a device.
+
+    A quick run takes about 4 minutes on two CPU cores; otherwise a run takes about half an hour there, and about 6
+    minutes on a GPU.
+
+    Args:
+        device: ``cpu`` or ``cuda``.
+        quick: measure smaller models and fewer lengths.
+        lengths: values of T for the attention core, instead of the usual ones.
+    """
+    plan = _usual_plan(device, quick)
+    if lengths is None:
+        return plan
+    tokens, masked = plan.cells[0].tokens, {cell.length for cell in plan.cells if cell.causal}
+    cells = _cells(lengths, [length for length in lengths if length in masked], tokens, plan.dtype)
+    return plan._replace(cells=cells)
+
+
+def _usual_plan(device: str, quick: bool) -> Plan:
+    lengths = tuple(2**n for n in range(4, 14))
+    small = Size(layers=2, dim=256, ffn=1024, heads=4, words=4000)
+    if device == "cuda":
+        seconds, rounds, dtype = (60.0, (3, 100), "bfloat16") if quick else (240.0, (5, 500), "bfloat16")
+        cells = _cells(lengths, (32, 128, 512, 2048), 16384, dtype)
+        return Plan(seconds, rounds, cells, (Size(), 25000, 32), (Size(), GROUPS, (1, 64)), dtype)
+    if quick:
+        cells = _cells((16, 32, 64, 128, 512), (32, 128), 4096, "float32")
+        return Plan(130.0, (3, 50), cells, (small, 1000, 32), (small, GROUPS[::4], (1, 16)), "float32")
+    cells = _cells(lengths, (32, 128, 512), 4096, "float32")
+    return Plan(
+        600.0,
+        (3, 100),
+        cells,
+        (Size(words=8000), 2000, 32),
+        (Size(words=8000), GROUPS, (1, 16)),
+        "float32",
+    )

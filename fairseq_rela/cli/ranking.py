@@ -1,0 +1,96 @@
+"""The verb ``rank``."""
+
+from pathlib import Path
+
+from ..errors import InputError
+from ..files.configs import load_defaults
+from .arguments import Options, Parser, add_shared, given, holding, positive, values
+
+
+def _rank_options(parser: Parser) -> None:
+    add_shared(parser, "checkpoint", help="a model of this plugin")
+    parser.add_argument("source", type=Path, help="raw source text, plain or .gz")
+    parser.add_argument("target", type=Path, help="raw target text")
+    add_shared(parser, "--data")
+    parser.add_argument("--output", type=Path, required=True, help="scores to write, as TSV; kept pairs beside it")
+    parser.add_argument("--keep-best", type=positive, metavar="N", help="write the N best pairs as well")
+    parser.add_argument("--max-null-rate", type=float, metavar="X", help="write the pairs up to this null rate as well")
+    parser.add_argument(
+        "--by",
+        choices=("log_probability", "null_rate", "both"),
+        default="log_probability",
+        help="what is best: a high log-probability a piece, a low null rate, or the mean of both ranks",
+    )
+    parser.add_argument("--keep-worst", type=positive, metavar="N", help="write the N worst pairs as well")
+    parser.add_argument("--sample", type=positive, metavar="N", help="write N pairs drawn at random as well")
+    add_shared(parser, "--workers")
+    add_shared(parser, "--device", help="where to run (default: cuda where there is one)")
+    max_tokens = load_defaults("decoding")["max_tokens"]
+    parser.add_argument("--max-tokens", type=positive, default=max_tokens, help="padded pieces in a batch")
+    parser.add_argument(
+        "--damage", action="store_true", help="instead: damage a third of the pairs in known ways; how well each shows"
+    )
+    parser.add_argument(
+        "--more-checkpoints",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="CHECKPOINT",
+        help="with --damage: models of other seeds, for means and paired differences",
+    )
+    add_shared(parser, "--seed", help="of the damage, and of --sample")
+
+
+def _rank(options: Options) -> None:
+    """Score sentence pairs by their null rate and log-probability, and keep the best."""
+    from ..register import load_plugin
+
+    load_plugin()
+    if options.damage:
+        _damage(options)
+        return
+    if options.more_checkpoints:
+        raise InputError("--more-checkpoints: only --damage measures several models; rank by one")
+    from ..analysis.rank import rank
+
+    rank(
+        options.checkpoint,
+        options.data,
+        options.source,
+        options.target,
+        options.output,
+        **values(options, "keep_best", "keep_worst", "max_null_rate", "sample", "by"),
+        **values(options, "workers", "device", "max_tokens", "seed"),
+    )
+
+
+def _damage(options: Options) -> None:
+    """Damage some of the pairs and print how well each order of the ranking finds them."""
+    from ..analysis.detection import describe, evaluate
+    from ..analysis.rank import refuse_swapped
+    from ..data.folder import DataFolder
+    from ..files.plain_text import refuse_not_text
+
+    if given(options, "keep_best", "max_null_rate", "keep_worst", "sample"):
+        raise InputError(
+            "--damage measures, it keeps nothing: leave --keep-best, --max-null-rate, --keep-worst and --sample out"
+        )
+    data = DataFolder(options.data)
+    refuse_swapped(options.source, options.target, data.settings)
+    for path in (options.source, options.target):
+        refuse_not_text(path)
+    with holding(options.output):
+        result = evaluate(
+            [options.checkpoint, *options.more_checkpoints],
+            data,
+            options.source,
+            options.target,
+            options.output,
+            **values(options, "seed", "device", "max_tokens"),
+        )
+    print(describe(result))
+
+
+VERBS = {
+    "rank": (_rank_options, _rank),
+}

@@ -1,0 +1,67 @@
+"""The settings that Hydra composes for a task from the files of ``configs/``, for the records of a run."""
+
+import re
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
+
+from ..files.configs import config_folder, load_yaml
+from ..files.records import sha256
+
+
+def checksums(task: str, overrides: Sequence[str] = ()) -> Dict[str, str]:
+    """Return the SHA-256 checksum of each YAML file that Hydra composes for a task.
+
+    Args:
+        task: a name from :func:`fairseq_rela.experiment.tasks.task_names`.
+        overrides: Hydra overrides; those of the form ``GROUP=NAME`` choose files.
+
+    Raises:
+        InputError: one of the files is missing.
+    """
+    return {name: sha256(config_folder() / name) for name in _composed(task, overrides)}
+
+
+_PACKAGE_LINE = re.compile(r"(?:#.*\n)*?# @package (\S+)")  # among the comments at the top of a file
+# settings that name places and not models
+_PLACES = ("hydra.", "common.user_dir", "task.data", "checkpoint.save_dir")
+
+
+def composed_values(task: str, overrides: Sequence[str] = ()) -> Dict[str, Any]:
+    """Return the settings that Hydra composes for a task, before other overrides, such as ``{"model.dropout": 0.1}``.
+
+    Interpolations stay as they are written. Settings that name folders, and Hydra's own, are left out.
+
+    Args:
+        overrides: of the command line; those of the form ``GROUP=NAME`` choose files.
+
+    Raises:
+        InputError: one of the files is missing.
+    """
+    found: Dict[str, Any] = {}
+    for name in _composed(task, overrides)[1:]:
+        header = _PACKAGE_LINE.match((config_folder() / name).read_text(encoding="utf-8"))
+        package = header.group(1) if header else str(Path(name).parent)
+        prefix = "" if package == "_global_" else f"{package}."
+        found.update(_flat(load_yaml(str(Path(name).parent), Path(name).stem), prefix))
+    return {key: found[key] for key in sorted(found) if not key.startswith(_PLACES)}
+
+
+def _flat(values: Dict[str, Any], prefix: str) -> Iterator[Tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _composed(task: str, overrides: Sequence[str]) -> List[str]:
+    folder = config_folder()
+    chosen = {key: name for key, _, name in (override.partition("=") for override in overrides)}
+    files = [f"{task}.yaml"]
+    for entry in load_yaml(".", task)["defaults"]:
+        if isinstance(entry, dict):
+            files += [f"{group}/{chosen.get(group, name)}.yaml" for group, name in entry.items() if " " not in group]
+    for name in files:
+        if not (folder / name).is_file():
+            load_yaml(str(Path(name).parent), Path(name).stem)  # raises an error that lists the existing files
+    return files

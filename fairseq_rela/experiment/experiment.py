@@ -1,0 +1,109 @@
+"""The experiment: one task with one attention, and the folders of its files."""
+
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Iterator, Optional, Tuple
+
+from ..analysis.goldset import GoldSet, open_gold_set
+from ..errors import InputError
+from ..variants import find_variant
+from .naming import run_name
+from .tasks import Task, load_task
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One task with one attention.
+
+    Attributes:
+        task: a name from :func:`fairseq_rela.experiment.tasks.task_names`.
+        attention: a variant name (paper, Table 1).
+        root: the folder of all experiments. It holds downloads in ``root/downloads``, raw text in ``root/TASK/raw``,
+            prepared data in ``root/TASK/data`` and a run in ``root/TASK/RUN`` (see
+            :func:`fairseq_rela.experiment.naming.run_name`). TASK includes the non-default choices of ``choose``.
+        raw: a folder with the raw corpus; replaces the stages download and extract.
+        overrides: Hydra overrides, such as ``optimization.max_epoch=3``.
+        workers: number of processes that prepare the text; None uses all cores.
+        choose: ``KEY=VALUE`` for each choice of data that is not the task's default.
+        offline: a folder with files downloaded elsewhere; nothing is downloaded.
+        moses: a checkout of Moses, whose scripts then normalise and tokenise.
+        gold: a word alignment of the test set for the stage analyze; replaces the task's own.
+        gold_alignment: a folder, or files, with a gold word alignment of sentences other than the test set, see
+            :func:`fairseq_rela.analysis.goldset.open_gold_set`.
+    """
+
+    task: str
+    attention: str
+    root: Path
+    raw: Optional[Path] = None
+    overrides: Tuple[str, ...] = ()
+    workers: Optional[int] = None
+    choose: Tuple[str, ...] = ()
+    offline: Optional[Path] = None
+    moses: Optional[Path] = None
+    gold: Optional[Path] = None
+    gold_alignment: Tuple[Path, ...] = ()
+
+    @cached_property
+    def spec(self) -> Task:
+        """The task's data, as ``configs/corpus/`` describes them."""
+        return load_task(self.task, self.choose)
+
+    @property
+    def folder(self) -> Path:
+        return self.root / self.spec.label
+
+    @property
+    def downloads(self) -> Path:
+        return self.root / "downloads"
+
+    @property
+    def raw_text(self) -> Path:
+        """The folder with the raw corpus: given, or extracted from the downloads."""
+        return self.raw or self.folder / "raw"
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def run(self) -> Path:
+        return self.folder / run_name(self.attention, self.overrides)
+
+    @property
+    def average(self) -> Path:
+        """The averaged checkpoint, with which the run is translated and analysed."""
+        return self.run / "average.pt"
+
+    @property
+    def test_links(self) -> Optional[Path]:
+        """The file with the gold word alignment of the test set, or None."""
+        if self.gold is not None or self.spec.gold is None:
+            return self.gold
+        return self.raw_text / self.spec.gold
+
+    @contextmanager
+    def open_gold_set(self) -> Iterator[Optional[GoldSet]]:
+        """Yield the opened gold set, or None if there is none; its files exist within the context."""
+        if not self.gold_alignment:
+            yield None
+            return
+        with tempfile.TemporaryDirectory(prefix="rela-gold-") as work:
+            yield open_gold_set(self.gold_alignment, self.spec.settings.languages, Path(work))
+
+    def check(self) -> None:
+        """Refuse what a stage would refuse hours later.
+
+        Raises:
+            InputError: the task, a choice or the attention is unknown, or a given file or folder is missing.
+        """
+        find_variant(self.attention)
+        self.spec  # noqa: B018  raises for unknown tasks and choices
+        with self.open_gold_set():
+            pass
+        for option, folder in (("--offline", self.offline), ("--raw", self.raw), ("--moses", self.moses)):
+            if folder is not None and not folder.is_dir():
+                raise InputError(f"{option} {folder}: no such folder")

@@ -1,0 +1,155 @@
+"""Train with ``fairseq-hydra-train`` and the shipped configuration."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Sequence
+
+from .. import checkpoints, safe_loading
+from ..data.folder import DataFolder
+from ..errors import InputError
+from ..files.commands import USER_DIR, refuse_misread, run_fairseq
+from ..files.configs import config_folder
+from ..files.locks import only_process
+from ..files.records import write_json
+from ..variants import find_variant
+from . import resuming
+from .composed import checksums
+from .naming import split_override
+from .progress import TrainingProgress
+from .run_record import is_trained, record_start
+from .tasks import load_task, require_task
+
+_COMPUTED_BY = re.compile(r"attention: computed by (.+)$", re.MULTILINE)
+
+
+def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequence[str] = ()) -> None:
+    """Train with ``fairseq-hydra-train`` and the shipped configuration, or resume an interrupted run.
+
+    The checkpoint to restore is loaded before training. If ``checkpoint_last.pt`` is damaged, training resumes from
+    the newest checkpoint that loads. A missing restore file is an error; fairseq would train from scratch. After
+    training, the checkpoint must hold the requested attention.
+
+    Args:
+        task: a name from :func:`fairseq_rela.experiment.tasks.task_names`.
+        attention: a variant name.
+        data: a prepared data folder.
+        save_dir: the folder for checkpoints, log and records.
+        overrides: Hydra overrides.
+
+    Raises:
+        InputError: unknown task or attention, changed data, a folder that was trained with other settings, or
+            training failed.
+    """
+    find_variant(attention)
+    require_task(task)
+    refuse_reserved(overrides)
+    folder = DataFolder(data)
+    meant = "-".join(load_task(task).settings.languages)
+    if folder.pair != meant:
+        print(f"warning: {data} is of {folder.pair}, and {task} is made for {meant}", file=sys.stderr)
+    folder.refuse_changed(name for name in folder.outputs if name.endswith((".bin", ".idx", ".txt")))
+    training = _Training(task, attention, folder, save_dir.resolve(), overrides)
+    refuse_misread(data.resolve())
+    refuse_misread(training.folder)
+    with only_process(training.folder, "trained"):
+        _train_alone(training)
+
+
+class _Training(NamedTuple):
+    task: str
+    attention: str
+    data: DataFolder
+    folder: Path  # of the checkpoints, absolute
+    overrides: Sequence[str]
+
+    @property
+    def settings(self) -> Dict[str, Any]:
+        """Everything that determines the trained model, for the run's record."""
+        return {
+            "task": self.task,
+            "attention": self.attention,
+            "overrides": list(self.overrides),
+            "data": self.data.outputs,
+            "configs": checksums(self.task, [f"attention={self.attention}", *self.overrides]),
+        }
+
+    def arguments(self, restore: Sequence[str]) -> List[str]:
+        """Return the arguments of fairseq-hydra-train; ``restore`` has additional overrides."""
+        arguments = ["--config-dir", str(config_folder()), "--config-name", self.task]
+        arguments += [
+            f"attention={self.attention}",
+            f"common.user_dir={_quoted(USER_DIR)}",
+            f"task.data={_quoted(self.data.path.resolve())}",
+            f"checkpoint.save_dir={_quoted(self.folder)}",
+            *restore,
+            *self.overrides,
+        ]
+        # Hydra uses the Slurm launcher only in a multirun; it returns when the job has ended
+        return [*arguments, "-m"] if "run=slurm" in self.overrides else arguments
+
+
+def _train_alone(training: _Training) -> None:
+    folder, settings = training.folder, training.settings
+    if is_trained(folder, settings):
+        print(f"{folder}: already trained")
+        return
+    good = checkpoints.newest_good(folder)
+    restore = resuming.restore_file(folder, training.overrides, good)
+    record_start(folder, settings)
+    for path in resuming.torn(folder):
+        path.unlink()
+    if not resuming.complete(folder, good):
+        _run(training, [f"checkpoint.restore_file={_quoted(restore)}"] if restore else [])
+    last = checkpoints.find(folder)[0]
+    model = safe_loading.load(last.path)["cfg"]["model"]
+    if model["attention"] != training.attention:
+        raise InputError(f"{last.path} holds attention {model['attention']}, {training.attention} was asked for")
+    computed_by = _COMPUTED_BY.findall((folder / "train.log").read_text(encoding="utf-8"))
+    write_json(folder / "train.json", {**settings, "updates": last.updates, "computed_by": computed_by})
+    print(f"trained for {last.updates:,} updates; checkpoints in {folder}")
+
+
+def _run(training: _Training, restore: Sequence[str]) -> None:
+    progress = TrainingProgress(training.folder)
+    try:
+        run_fairseq("hydra_train", training.arguments(restore), log=training.folder / "train.log", shorten=progress)
+    except InputError:
+        resuming.refuse_full_disk(training.folder)
+        raise
+    finally:
+        progress.close()
+
+
+# keys that `rela train` sets itself, with the option to use instead
+_RESERVED = {
+    "attention": "--attention",
+    "model.attention": "--attention",
+    "task.data": "--data",
+    "checkpoint.save_dir": "--save-dir",
+    "common.user_dir": "nothing: it is this plugin",
+}
+
+
+def refuse_reserved(overrides: Sequence[str]) -> None:
+    """Raise unless every override can be given to ``rela train``.
+
+    Raises:
+        InputError: an override is not ``KEY=VALUE``, sets what an option sets, or names another plugin's model.
+    """
+    for override in overrides:
+        name, value = split_override(override)
+        if "=" not in override and not override.startswith("~"):
+            raise InputError(f"--override {override}: give KEY=VALUE")
+        if name in _RESERVED:
+            raise InputError(f"--override {override}: give {_RESERVED[name]} instead")
+        if name == "model._name" and not value.startswith("transformer_rela"):
+            raise InputError(f"--override {override}: not a model of this plugin; train it by fairseq-train")
+
+
+def _quoted(path: Path) -> str:
+    """Return a path as the value of a Hydra override, quoted if it holds special characters."""
+    if re.fullmatch(r"[\w/.\-]+", str(path), re.ASCII):
+        return str(path)
+    escaped = str(path).replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,199 @@
+"""Every default is written once, in configs/: a changed copy changes the help of the command and what it does."""
+
+import re
+import shutil
+
+import pytest
+import yaml
+from conftest import ROOT
+
+from fairseq_rela import cli
+from fairseq_rela.data.settings import Settings
+from fairseq_rela.experiment import averaging, reproduce, run_stages, translation
+from fairseq_rela.experiment.experiment import Experiment
+from fairseq_rela.files.configs import FOLDER_VARIABLE, load_defaults
+
+CONFIGS = ROOT / "configs"
+# a file of configs/ to other values of its defaults
+CHANGED = {
+    "defaults/preparation": {
+        "tokeniser": "none",
+        **{"max_tokens": 251, "max_ratio": 8.5, "max_pieces": 1001, "merges": 31234, "vocabulary_threshold": 51},
+    },
+    "defaults/decoding": {"lenpen": 1.5, "max_tokens": 4097},
+    "defaults/experiment": {"attention": "rela_i", "stages": ["train", "score"], "averaged": 7},
+    "defaults/bench": {
+        **{"parts": ["core", "flops"], "batches": [1, 17], "batches_cuda": [1, 65]},
+        **{"rounds": 4, "quick_sentences": 21, "steps": 501, "quick_steps": 52},
+    },
+    "decoding/paper": {"generation": {"beam": 9, "max_len_a": 2, "max_len_b": 53}, "task": {"gnmt_lenpen": 0.65}},
+}
+# a verb to what its help shows of them
+HELP = {
+    "prepare": ["none", "251", "8.5", "1001", "31234", "51"],
+    "score": ["none"],
+    "translate": ["9", "0.65", "2", "53", "4097"],
+    "rank": ["4097"],
+    "train": ["rela_i"],
+    "reproduce": ["rela_i", "train, score"],
+    "average": ["7"],
+    "bench": ["core,flops;", "1,17; 1,65 on a GPU", "4", "all; 21 where --quick", "501; 52 where --quick"],
+}
+
+
+@pytest.fixture
+def copy(tmp_path, monkeypatch):
+    """A user's own copy of configs/."""
+    folder = tmp_path / "configs"
+    shutil.copytree(CONFIGS, folder)
+    monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
+    return folder
+
+
+@pytest.fixture
+def changed(copy):
+    """A copy in which every default has another value."""
+    for name, values in CHANGED.items():
+        path = copy / f"{name}.yaml"
+        assert yaml.safe_load(path.read_text(encoding="utf-8")).keys() == values.keys()
+        path.write_text(yaml.safe_dump(values), encoding="utf-8")
+    return copy
+
+
+def help_of(verb, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([verb, "--help"])
+    assert ended.value.code == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_every_default_of_the_files_is_changed_here():
+    assert {path.stem for path in (CONFIGS / "defaults").iterdir()} == {
+        name.split("/")[1] for name in CHANGED if name.startswith("defaults/")
+    }
+
+
+@pytest.mark.parametrize("verb", HELP)
+def test_the_help_shows_the_defaults_of_the_files(verb, changed, capsys):
+    found = help_of(verb, capsys)
+    for value in HELP[verb]:
+        assert f"(default: {value}" in found
+
+
+def test_the_help_shows_a_default_of_zero_and_no_default_of_nothing(capsys):
+    found = help_of("analyze", capsys)
+    assert "number of the first word in it (default: 0)" in found
+    assert "None" not in found and "False" not in found and "[]" not in found
+
+
+def test_the_help_of_the_command_reads_no_files(copy, capsys):
+    shutil.rmtree(copy)
+    assert cli.main([]) == 0 and cli.main(["user-dir"]) == 0
+    assert cli.main(["aer", "nowhere", "nowhere"]) == 2 and "nowhere: cannot be read" in capsys.readouterr().err
+
+
+def test_settings_of_prepared_data(changed):
+    settings = Settings("en", "de", merges=10)
+    assert {name: getattr(settings, name) for name in CHANGED["defaults/preparation"]} == {
+        **CHANGED["defaults/preparation"],
+        "merges": 10,
+    }
+
+
+def test_tasks_state_what_differs(changed):
+    settings = Experiment("wmt16_ro_en", "rela_g", changed).spec.settings
+    assert (settings.merges, settings.max_ratio) == (31234, 8.5)  # the defaults
+    assert (settings.max_tokens, settings.max_pieces) == (80, 255)  # of the task
+
+
+@pytest.mark.parametrize(
+    "options, beam, penalties",
+    [
+        ([], 9, (0.65, 1.5)),
+        (["--beam", "2", "--lenpen", "0.5"], 2, (None, 0.5)),
+        (["--gnmt-lenpen", "0.3"], 9, (0.3, 1.5)),
+    ],
+)
+def test_translate_searches_with_them(options, beam, penalties, changed, monkeypatch, capsys):
+    done = []
+    monkeypatch.setattr(translation, "translate", lambda *arguments: done.append(arguments[3]))
+    assert cli.main(["translate", "data", "--checkpoint", "x", "--output", "o", *options]) == 0
+    (search,) = done
+    assert (search.beam, search.gnmt_lenpen, search.lenpen) == (beam, *penalties)
+    assert (search.max_len_a, search.max_len_b, search.max_tokens) == (2, 53, 4097)
+
+
+def test_reproduce_runs_the_stages_with_the_attention(changed, monkeypatch):
+    done = []
+    monkeypatch.setattr(reproduce, "reproduce", lambda *arguments: done.append(arguments))
+    assert cli.main(["reproduce", "synthetic"]) == 0
+    assert cli.main(["reproduce", "synthetic", "relu", "average"]) == 0
+    assert [(experiment.attention, stages) for experiment, stages in done] == [
+        ("rela_i", ["train", "score"]),
+        ("relu", ["average"]),
+    ]
+
+
+def test_the_stage_average_takes_the_last_checkpoints(changed, monkeypatch, tmp_path):
+    done = []
+    for module in (averaging, run_stages):
+        monkeypatch.setattr(module, "average_last", lambda folder, number, output: done.append(number))
+    run_stages.average(Experiment("synthetic", "rela_g", tmp_path))
+    assert cli.main(["average", "run", "--output", "average.pt"]) == 0
+    assert done == [7, 7]
+
+
+@pytest.mark.parametrize("device, batches", [("cpu", [1, 17]), ("cuda", [1, 65])])
+def test_bench_measures_with_them(device, batches, changed, monkeypatch, tmp_path):
+    from fairseq_rela.benchmark import run, shown
+
+    done = []
+    monkeypatch.setattr(run, "run", lambda *arguments: done.append(arguments))
+    monkeypatch.setattr(shown, "describe_result", str)
+    command = ["bench", "--device", device, "--no-figures", "--output", str(tmp_path)]
+    trained = ["--data", "d", "--checkpoints", "m.pt"]
+    assert cli.main(command) == cli.main([*command, *trained]) == 0
+    assert cli.main([*command, *trained, "--quick"]) == cli.main([*command, "--data", "d"]) == 0
+    assert [arguments[3] for arguments in done] == [["core", "flops"], ["decoding"], ["decoding"], ["training"]]
+    decode, quick, real = done[1][6], done[2][6], done[3][7]
+    assert (decode.batches, decode.rounds, decode.sentences, decode.decoding.beam) == (batches, 4, None, 9)
+    assert (quick.sentences, real.steps) == (21, 501)
+
+
+def test_a_copy_may_lack_them(copy):
+    shipped = load_defaults("preparation")
+    (copy / "defaults" / "preparation.yaml").write_text("merges: 100\n")
+    assert load_defaults("preparation") == {**shipped, "merges": 100}
+    shutil.rmtree(copy / "defaults")
+    assert load_defaults("preparation") == shipped
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("merge: 100", "preparation.yaml: unknown entry merge; there are tokeniser, "),
+        ("merges: many", "preparation.yaml: merges: 'many' is not of the type of the default, 32000"),
+        ("merges: true", "preparation.yaml: merges: True is not of the type"),
+        ("- 1", "preparation.yaml: not a mapping"),
+        ("a: [", "preparation.yaml: not valid YAML"),
+    ],
+)
+def test_wrong_defaults_are_refused_in_one_line(content, message, copy, capsys):
+    (copy / "defaults" / "preparation.yaml").write_text(content)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["prepare", "--output", "o"])
+    error = capsys.readouterr().err
+    assert ended.value.code == 2 and message in error and len(error.splitlines()) == 1
+
+
+def test_the_code_has_no_default_of_the_files():
+    """The rooms that use them have no such numbers, and the tasks only what differs."""
+    numbers = [250, 1023, 32000, 4096, "0.6"]
+    for room in ("cli", "data", "experiment"):
+        for path in (ROOT / "fairseq_rela" / room).glob("*.py"):
+            found = re.search(rf"(?<![\w.])({'|'.join(map(str, numbers))})(?![\w.])", path.read_text(encoding="utf-8"))
+            assert not found, f"{path}: {found[0]}"
+    default = load_defaults("preparation")
+    for path in (CONFIGS / "corpus").glob("*.yaml"):
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))["settings"]
+        assert [name for name in settings if settings[name] == default.get(name)] == [], path
