@@ -32,7 +32,8 @@ class VariantAttention(MultiheadAttention):
     the projections are as well.
 
     Parameters are named as in fairseq (``q_proj``, ``k_proj``, ``v_proj``, ``out_proj``), so that a model can start
-    from a softmax checkpoint. The norm has ``attn_norm.weight`` (gain) and, if it is gated, ``attn_norm.gate``.
+    from a softmax checkpoint. The norm has ``attn_norm.weight`` (gain) and, if it is gated, ``attn_norm.gate``;
+    parameters of the weight function are under ``attn_weights``.
 
     Args:
         variant: weight function and norm.
@@ -51,7 +52,7 @@ class VariantAttention(MultiheadAttention):
     def __init__(self, variant: Variant, embed_dim: int, num_heads: int, **options) -> None:
         super().__init__(embed_dim, num_heads, **options)
         self.variant_name = variant.name
-        self.weight_function = variant.weights
+        self.attn_weights = variant.make_weights(num_heads, self.head_dim)
         self.attn_norm = None if variant.norm is None else variant.norm(embed_dim)
         self.skip_embed_dim_check = True  # without this, fairseq may call torch's fused softmax attention
 
@@ -102,16 +103,16 @@ class VariantAttention(MultiheadAttention):
             )  # (B*H, T, S), (B*H, S, d_h)
             if before_softmax:
                 return scores, values
-            weights = self.weight_function(scores)  # (B*H, T, S)
-            context = torch.bmm(self.dropout_module(weights), self._for_each_hypothesis(values, len(weights)))
+            weights = self.attn_weights(scores.view(-1, self.num_heads, *scores.shape[1:]))  # (B, H, T, S)
+            dropped = self.dropout_module(weights).flatten(0, 1)  # (B*H, T, S)
+            context = torch.bmm(dropped, self._for_each_hypothesis(values, len(dropped)))  # (B*H, T, d_h)
             context = context.transpose(0, 1).reshape(*query.shape[:2], self.embed_dim)  # (T, B, d)
             if self.attn_norm is not None:
                 context = self.attn_norm(context)  # (T, B, d)
             output = self.out_proj(cast(context, dtype))  # (T, B, d)
         if not (need_weights or need_head_weights):
             return output, None
-        weights = weights.view(-1, self.num_heads, *weights.shape[1:]).transpose(0, 1)  # (H, B, T, S)
-        return output, weights if need_head_weights else weights.mean(dim=0)
+        return output, weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
 
     def _for_each_hypothesis(self, values: Tensor, rows: int) -> Tensor:
         """Return the values of each hypothesis, ``(B*H, S, d_h)``.

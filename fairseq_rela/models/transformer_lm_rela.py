@@ -26,9 +26,10 @@ from ..attention import refuse_backend
 from ..errors import InputError, one_line_in_fairseq
 from ..kernels import backends
 from ..variants import DEFAULT_VARIANT, VARIANTS, find_variant
+from .config import nested_config
 from .start_values import CHOICES as START_VALUES
 from .start_values import refuse_start_values
-from .transformer_rela import TransformerRelaDecoder, describe_attention, fresh_norms, nested_config
+from .transformer_rela import TransformerRelaDecoder, describe_attention, fresh_parameters
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +111,7 @@ class TransformerLMRelaModel(TransformerLanguageModel):
         Raises:
             InputError: the parameters do not fit the model.
         """
-        fresh = fresh_norms(self, state_dict)
+        fresh = fresh_parameters(self, state_dict)
         if fresh:
             logger.warning(
                 f"the checkpoint has no norm for {len(fresh)} attention parameters, which start fresh: "
@@ -127,8 +128,7 @@ class TransformerLMRelaModel(TransformerLanguageModel):
 
 
 def _check(cfg: Any) -> None:
-    find_variant(cfg.attention)
-    refuse_backend(cfg.attention, cfg.rela_backend)
+    refuse_backend(find_variant(cfg.attention), cfg.rela_backend)
     refuse_start_values(cfg.rela_init)
     if cfg.character_embeddings:
         raise InputError(f"--character-embeddings: {MODEL_NAME} has none; give --adaptive-input, or leave it out")

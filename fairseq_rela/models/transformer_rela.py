@@ -151,7 +151,7 @@ class TransformerRelaModel(TransformerModelBase):
                 kept = getattr(self.cfg, side).layers_to_keep
                 if kept:
                     state_dict = keep_layers(state_dict, side, parse_layers(side, kept))
-        fresh = fresh_norms(self, state_dict)
+        fresh = fresh_parameters(self, state_dict)
         if fresh:
             state_dict.update(fresh)
             logger.warning(
@@ -177,16 +177,20 @@ def _is_fused_parameter(key: str) -> bool:
     return len(parts) == 4 and parts[:2] == ["encoder", "layers"] and parts[3] in FUSED_PARAMETERS
 
 
-def fresh_norms(model: nn.Module, state_dict: Dict[str, Any]) -> Dict[str, Any]:
-    """Return the parameters of those attention norms of which ``state_dict`` has no parameter.
+def fresh_parameters(model: nn.Module, state_dict: Dict[str, Any]) -> Dict[str, Any]:
+    """Return the parameters of those attention norms and weights of which ``state_dict`` has no parameter.
 
     Attention modules that ``state_dict`` lacks altogether are left out.
     """
     fresh = {}
     for name, module in model.named_modules():
-        if isinstance(module, VariantAttention) and module.attn_norm is not None:
-            own = {f"{name}.attn_norm.{key}": value for key, value in module.attn_norm.state_dict().items()}
-            if not own.keys() & state_dict.keys() and f"{name}.q_proj.weight" in state_dict:
+        if not isinstance(module, VariantAttention) or f"{name}.q_proj.weight" not in state_dict:
+            continue
+        for part in ("attn_norm", "attn_weights"):
+            child = getattr(module, part)
+            values = child.state_dict() if isinstance(child, nn.Module) else {}
+            own = {f"{name}.{part}.{key}": value for key, value in values.items()}
+            if not own.keys() & state_dict.keys():
                 fresh.update(own)
     return fresh
 

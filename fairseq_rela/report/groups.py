@@ -80,7 +80,7 @@ def _at_one_level(runs: List[Run]) -> List[Run]:
     measured = [run for run in runs if run.by_level]
     for level in reversed(LEVELS):
         if all(level in run.by_level for run in measured):
-            return [run._replace(level=level, layers=run.by_level[level]) if run.by_level else run for run in runs]
+            return [run._replace(level=level) if run.by_level else run for run in runs]
     return runs
 
 

@@ -22,7 +22,7 @@ from .overview import overview, signatures
 from .records import load_runs
 from .sentences import pack_examples
 from .speed import Speeds, load_speeds
-from .template import fill, read_assets
+from .template import STYLE_SHEET, fill, read_assets
 from .wake import sleepers
 
 _HERE = Path(__file__).parent
@@ -84,7 +84,7 @@ def _page(
     examples, left_out = pack_examples(groups)
     return fill(
         _HERE / "report.jinja",
-        style=read_assets(_HERE / "report.css"),
+        style=read_assets(STYLE_SHEET),
         script=read_assets(_HERE / "report.js"),
         paper=paper,
         groups=groups,

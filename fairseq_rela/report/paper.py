@@ -7,7 +7,6 @@ from typing import Dict, NamedTuple, Optional, Tuple
 
 from ..variants import BASELINE, SITES, VARIANTS
 
-CITATION = "Zhang, Titov, Sennrich: Sparse Attention with Linear Units, EMNLP 2021, arXiv 2104.07012"
 ADDRESS = "https://arxiv.org/abs/2104.07012"
 SIGNATURE = "BLEU+case.mixed+numrefs.1+smooth.exp+tok.13a+version.1.4.2"
 

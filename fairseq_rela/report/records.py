@@ -16,7 +16,7 @@ from .characters import writable
 from .run import Example, Layer, Run, label_of
 
 FORMAT = 1
-FILES = ("score", "train", "translate", "attention", "analysis", "examples", "rank")
+_FILES = ("score", "train", "translate", "attention", "analysis", "examples", "rank")
 _WITH_FORMAT = ("analysis", "examples", "rank")
 _MADE_BY = {
     "score": "rela score",
@@ -47,7 +47,7 @@ def load_runs(folders: Sequence[Path]) -> List[Run]:
 def _load_run(folder: Path) -> Run:
     if not folder.is_dir():
         raise InputError(f"{folder}: no such run folder; give a folder such as experiments/TASK/ATTENTION")
-    files = {name: read_record(folder / f"{name}.json") for name in FILES if (folder / f"{name}.json").is_file()}
+    files = {name: read_record(folder / f"{name}.json") for name in _FILES if (folder / f"{name}.json").is_file()}
     if not any(name in files for name in ("score", "attention", "analysis", "rank", "train")):
         raise InputError(
             f"{folder}: nothing to report, neither score.json nor analysis.json; "
@@ -62,7 +62,6 @@ def _load_run(folder: Path) -> Run:
     _refuse_other_checkpoints(folder, files)
     by_level, examples = _layers(folder, files), _examples(folder, files)
     level = next((level for level in reversed(LEVELS) if level in by_level), None)  # words first, as in the paper
-    layers = by_level.get(level, {})
     with _readable(folder, "score"):
         _check_score(files.get("score"))
     with _readable(folder, "rank"):
@@ -70,7 +69,7 @@ def _load_run(folder: Path) -> Run:
     with _readable(folder, "analysis"):
         _check_wake(files.get("analysis", {}))
         _check_alignment(files.get("analysis", {}).get("alignment"))
-    attention, sites = _attention(folder, files, layers)
+    attention, sites = _attention(folder, files, by_level.get(level, {}))
     analysis = files.get("analysis", {})
     label = analysis.get("label") or (attention and label_of(attention, sites)) or folder.name
     return Run(
@@ -83,11 +82,10 @@ def _load_run(folder: Path) -> Run:
         subset=analysis.get("subset")
         or files.get("attention", {}).get("subset")
         or ("test" if "score" in files else None),
-        layers=layers,
         examples=examples,
         files=files,
-        level=level,
         by_level=by_level,
+        level=level,
     )
 
 
@@ -190,24 +188,22 @@ def _analysed_layers(measured: Dict[str, Any], sample: bool) -> Dict[str, List[L
             shuffled = measured["shuffled"]["sites"][site]["layers"]
         if len(shuffled) != len(layers):
             raise ValueError(f"{len(shuffled)} layers with shuffled targets, {len(layers)} without")
-        sites[site] = [
-            Layer(
-                variant=str(layer["variant"]),
-                sparsity=_rate(layer["sparsity"]),
-                null_rate=_rate(layer["null_rate"]),
-                null_rate_by_head=[_rate(rate) for rate in layer["null_rate_by_head"]],
-                null_rate_variance=_variance(layer, len(layer["null_rate_by_head"]), sample),
-                shuffled=None if other is None else _shuffled(other, len(layer["null_rate_by_head"]), sample),
-                diversity={str(tau): _number(value) for tau, value in layer["diversity"].items()},
-                layer_null_rate=_rate(layer["layer_null_rate"]) if "layer_null_rate" in layer else None,
-            )
-            for layer, other in zip(layers, shuffled)
-        ]
+        sites[site] = [_analysed_layer(layer, other, sample) for layer, other in zip(layers, shuffled)]
     return sites
 
 
-def _shuffled(layer: Dict[str, Any], heads: int, sample: bool) -> Tuple[float, Optional[float]]:
-    return _rate(layer["null_rate"]), _variance(layer, heads, sample)
+def _analysed_layer(layer: Dict[str, Any], shuffled: Optional[Dict[str, Any]], sample: bool) -> Layer:
+    heads = len(layer["null_rate_by_head"])
+    return Layer(
+        variant=str(layer["variant"]),
+        sparsity=_rate(layer["sparsity"]),
+        null_rate=_rate(layer["null_rate"]),
+        null_rate_by_head=[_rate(rate) for rate in layer["null_rate_by_head"]],
+        null_rate_variance=_variance(layer, heads, sample),
+        shuffled=(_rate(shuffled["null_rate"]), _variance(shuffled, heads, sample)) if shuffled is not None else None,
+        diversity={str(tau): _number(value) for tau, value in layer["diversity"].items()},
+        layer_null_rate=_rate(layer["layer_null_rate"]) if "layer_null_rate" in layer else None,
+    )
 
 
 def _variance(layer: Dict[str, Any], heads: int, sample: bool) -> Optional[float]:

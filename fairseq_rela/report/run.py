@@ -72,11 +72,10 @@ class Run(NamedTuple):
         task: name of the task in ``configs/``; None if unknown.
         languages: source and target language; empty if unknown.
         subset: subset on which the run was measured; None if unknown.
-        layers: site to its layers, first layer first.
         examples: example sentences with their weights.
         files: name of a JSON file, without ``.json``, to its content.
-        level: level of ``layers``, ``pieces`` or ``words``; None without layers.
-        by_level: ``layers`` at each level that was measured.
+        by_level: level, ``pieces`` or ``words``, to site to its layers, first layer first.
+        level: the level that the report shows; None without layers.
     """
 
     folder: Path
@@ -86,11 +85,15 @@ class Run(NamedTuple):
     task: Optional[str]
     languages: Tuple[str, ...]
     subset: Optional[str]
-    layers: Dict[str, List[Layer]]
     examples: List[Example]
     files: Dict[str, Any]
-    level: Optional[str] = None
-    by_level: Dict[str, Dict[str, List[Layer]]] = {}
+    by_level: Dict[str, Dict[str, List[Layer]]]
+    level: Optional[str]
+
+    @property
+    def layers(self) -> Dict[str, List[Layer]]:
+        """Site to its layers at the level that the report shows."""
+        return self.by_level.get(self.level, {})
 
     @property
     def parameters(self) -> Optional[int]:

@@ -107,14 +107,14 @@ def _about_decoding(record: Dict[str, Any]) -> str:
 
 def _training(cell: Dict[str, Any]) -> Dict[str, float]:
     if "total_seconds" not in cell:
-        return _relative(cell["ratio"])
+        return {name: _speed(cell, name) for name in paper.COMPARED if name in cell["ratio"]}
     seconds = {name: _positive(value) for name, value in cell["total_seconds"].items()}
     return {name: seconds[BASELINE] / seconds[name] for name in paper.COMPARED if name in seconds}
 
 
-def _relative(ratios: Dict[str, Any], labels: Sequence[str] = paper.COMPARED) -> Dict[str, float]:
-    """Convert times relative to softmax into speeds relative to softmax, for the names in ``labels``."""
-    return {name: 1 / _positive(ratios[name]["median"]) for name in labels if name in ratios}
+def _speed(cell: Dict[str, Any], name: str) -> float:
+    """Return the speed of an attention relative to softmax; the ratio of a cell is one of times."""
+    return 1 / _positive(cell["ratio"][name]["median"])
 
 
 def _decoding(cells: List[Dict[str, Any]], labels: Sequence[str]) -> List[Decoding]:
@@ -128,11 +128,7 @@ def _decoding(cells: List[Dict[str, Any]], labels: Sequence[str]) -> List[Decodi
 
 def _by_length(batch: int, cells: List[Dict[str, Any]], labels: Sequence[str]) -> Decoding:
     names = [name for name in labels if all(name in cell["ratio"] for cell in cells)]
-    speeds: Dict[str, List[float]] = {name: [] for name in names}
-    for cell in cells:
-        for name, speed in _relative(cell["ratio"], labels).items():
-            if name in speeds:
-                speeds[name].append(speed)
+    speeds = {name: [_speed(cell, name) for cell in cells] for name in names}
     seconds = {name: sum(_positive(cell["seconds"][name]["median"]) for cell in cells) for name in names}
     overall = {name: seconds[BASELINE] / seconds[name] for name in names}
     return Decoding(batch, [_length(cell["length"]) for cell in cells], speeds, overall)

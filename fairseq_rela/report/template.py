@@ -11,6 +11,8 @@ from markupsafe import Markup
 from .characters import visible
 from .table import number, percent
 
+STYLE_SHEET = Path(__file__).with_name("report.css")  # of all pages
+
 
 def read_assets(*paths: Path) -> Markup:
     """Return style sheets or scripts as one string, which a template does not escape."""

@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from ..report import figure_folder, paper
-from ..report import page as report
 from ..report.figure_folder import Drawn
-from ..report.template import fill, read_assets
+from ..report.template import STYLE_SHEET, fill, read_assets
 from . import claims, figures, paper_tables, tables, text
 from .values import diverged, finished
 
@@ -48,7 +47,7 @@ def _page(study: Dict[str, Any], drawn: Sequence[Drawn]) -> str:
     judged = claims.judge(study)
     return fill(
         _HERE / "study.jinja",
-        style=read_assets(Path(report.__file__).with_name("report.css"), _HERE / "study.css"),
+        style=read_assets(STYLE_SHEET, _HERE / "study.css"),
         title=_title(study),
         paper=paper,
         lead=tables.sentence(study),

@@ -57,8 +57,7 @@ def draw_bars(
             for centre, value in zip(centres, one.values):
                 axis.text(value + 0.008, centre, f"{value:.2f}", va="center", fontsize=7.5)
         axis.axvline(chance, color="#666666", linewidth=1, linestyle=":", zorder=4)
-        axis.set_yticks(range(len(categories)))
-        axis.set_yticklabels([drawable(category) for category in categories])
+        axis.set_yticks(range(len(categories)), list(map(drawable, categories)))
         axis.set_ylim(len(categories) - 0.45, -0.55)
         axis.set_xlim(0, 1.06)
         axis.set_xticks([0, 0.25, 0.5, 0.75, 1])

@@ -42,6 +42,8 @@ def draw_heat_maps(maps: Sequence[HeatMap], source: str, target: str) -> "Figure
         maps: the heat maps.
         source, target: labels of the x axis (keys) and the y axis (queries).
     """
+    from matplotlib.patches import Patch
+
     with settings():
         columns = min(2, len(maps))
         rows = -(-len(maps) // columns)
@@ -54,7 +56,8 @@ def draw_heat_maps(maps: Sequence[HeatMap], source: str, target: str) -> "Figure
             _draw_heat_map(figure, axis, one, source, target)
         for axis in list(axes.flat)[len(maps) :]:
             axis.set_axis_off()
-        add_legend(figure, [_nulls()])
+        label = "null query (\u2205): all weights exactly 0"
+        add_legend(figure, [Patch(facecolor="white", edgecolor="#8a8a8a", hatch="////", label=label)])
         return figure
 
 
@@ -63,12 +66,9 @@ def _draw_heat_map(figure: "Figure", axis: "Axes", one: HeatMap, source: str, ta
 
     weights = numpy.asarray(one.weights, dtype=float)
     queries, keys = weights.shape
-    future = (
-        numpy.triu(numpy.ones_like(weights, dtype=bool), 1) if one.causal else numpy.zeros_like(weights, dtype=bool)
-    )
+    future = numpy.triu(numpy.full_like(weights, one.causal, dtype=bool), 1)
     nulls = ((weights == 0) | future).all(axis=1)
-    top = float(numpy.abs(weights[~future]).max()) if weights.size else 0.0
-    top = top or 1.0
+    top = float(numpy.abs(weights[~future]).max(initial=0.0)) or 1.0
     shown = numpy.ma.masked_array(numpy.abs(weights), mask=(weights == 0) | future)
     mesh = axis.pcolormesh(shown, cmap=_weight_colours(), vmin=0, vmax=top, edgecolors="white", linewidth=0.3)
     for row in range(queries):
@@ -83,11 +83,9 @@ def _draw_heat_map(figure: "Figure", axis: "Axes", one: HeatMap, source: str, ta
     axis.set_xlim(0, keys)
     axis.set_ylim(queries, 0)
     size = 7.5 if max(queries, keys) <= 24 else 5
-    axis.set_xticks(numpy.arange(keys) + 0.5)
-    axis.set_xticklabels(drawable_names(one.keys), rotation=90, fontsize=size)
+    axis.set_xticks(numpy.arange(keys) + 0.5, drawable_names(one.keys), rotation=90, fontsize=size)
     names = [f"{name} \u2205" if null else name for name, null in zip(drawable_names(one.queries), nulls)]
-    axis.set_yticks(numpy.arange(queries) + 0.5)
-    axis.set_yticklabels(names, fontsize=size)
+    axis.set_yticks(numpy.arange(queries) + 0.5, names, fontsize=size)
     axis.tick_params(length=0)
     for side in ("top", "right"):
         axis.spines[side].set_visible(True)
@@ -97,14 +95,6 @@ def _draw_heat_map(figure: "Figure", axis: "Axes", one: HeatMap, source: str, ta
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=7.5)
     bar.set_label("weight" if (weights >= 0).all() else "absolute weight", fontsize=8)
-
-
-def _nulls() -> Any:
-    from matplotlib.patches import Patch
-
-    return Patch(
-        facecolor="white", edgecolor="#8a8a8a", hatch="////", label="null query (\u2205): all weights exactly 0"
-    )
 
 
 def draw_head_grid(panels: Sequence[Tuple[str, Sequence[Sequence[float]]]]) -> "Figure":
@@ -129,10 +119,8 @@ def draw_head_grid(panels: Sequence[Tuple[str, Sequence[Sequence[float]]]]) -> "
                     text = f"{value:.0f}" if value == 0 or value >= 1 else "<1"
                     axis.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=8, color=colour)
             axis.set_title(title)
-            axis.set_xticks(numpy.arange(heads) + 0.5)
-            axis.set_xticklabels(range(1, heads + 1))
-            axis.set_yticks(numpy.arange(len(values)) + 0.5)
-            axis.set_yticklabels(range(1, len(values) + 1))
+            axis.set_xticks(numpy.arange(heads) + 0.5, range(1, heads + 1))
+            axis.set_yticks(numpy.arange(len(values)) + 0.5, range(1, len(values) + 1))
             axis.set_ylim(len(values), 0)
             axis.tick_params(length=0)
             axis.set_xlabel("head")

@@ -59,8 +59,7 @@ def draw_spreads(
             axis.set_xlim(_spread_limits(spreads))
             axis.grid(axis="x", color=GRID, linewidth=0.7)
             axis.tick_params(axis="y", length=0)
-        axes[0][0].set_yticks(range(len(names)))
-        axes[0][0].set_yticklabels(list(map(drawable, names)))
+        axes[0][0].set_yticks(range(len(names)), list(map(drawable, names)))
         axes[0][0].set_ylim(len(names) - 0.4, -0.6)
         handles = [
             line_handle(Style(GREY, "o"), "one seed", ""),
