@@ -110,7 +110,13 @@ class LearntEntmax(nn.Module):
         alpha = (1.0 + torch.sigmoid(self.alpha_logit.to(at_least_float32(scores).dtype))).clamp(min=1.01)[
             :, None, None
         ]
-        return on_nonempty_rows(lambda rows: entmax.entmax_bisect(rows, alpha.expand(*rows.shape[:-2], 1, 1)), scores)
+
+        def entmax_of(rows: Tensor) -> Tensor:
+            # entmax does not change with a shift, and bisection next to a large score would lose the digits it needs
+            rows = rows - rows.detach().amax(dim=-1, keepdim=True)
+            return entmax.entmax_bisect(rows, alpha.expand(*rows.shape[:-2], 1, 1))
+
+        return on_nonempty_rows(entmax_of, scores)
 
 
 class ScalableSoftmax(nn.Module):
