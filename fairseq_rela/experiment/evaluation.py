@@ -2,12 +2,11 @@
 
 import math
 import re
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
-from ..data.binarise import binarise, count_sentences
+from ..data.binarise import binarise_texts, count_sentences
 from ..data.folder import DataFolder
 from ..data.settings import MAX_POSITIONS, refuse_other_side, require_language
 from ..errors import InputError
@@ -293,8 +292,7 @@ def _binarise_text(source: Path, data: DataFolder, work: Path) -> Path:
         raise InputError(f"{source}: no lines to translate")
     folder = work / "data"
     folder.mkdir()
-    binarise(folder, *languages, {"test": work / "test"}, workers=1, dictionaries=data.path, only_source=True)
-    shutil.copyfile(data.path / f"dict.{languages[1]}.txt", folder / f"dict.{languages[1]}.txt")
+    binarise_texts(folder, data, {languages[0]: pieces}, "test")
     return folder
 
 
