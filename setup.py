@@ -29,7 +29,7 @@ setup(
         "regex",
         "requests",
         "sacrebleu>=2.0",
-        "sacremoses>=0.1",
+        "sacremoses>=0.1,<0.3",
         "subword-nmt>=0.3.8",
         "tqdm",
     ],

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq.modules import MultiheadAttention
+from torch import nn
 
 from fairseq_rela import functional
 from fairseq_rela.attention import VariantAttention, attention_name, build_attention
@@ -56,7 +57,8 @@ def by_formula(m, name, query, memory, forbidden):
             for t in range(scores.shape[1]):
                 keys = ~forbidden[b, t]
                 if keys.any():
-                    weights[b, t, keys] = VARIANTS[name].weights(scores[b, t, keys])
+                    row = scores[b, t, keys].expand(1, H, 1, -1)
+                    weights[b, t, keys] = getattr(m, "attn_weights", VARIANTS[name].weights)(row)[0, h, 0]
         contexts.append(weights @ v[..., part])
         all_weights.append(weights)
     z = torch.cat(contexts, -1)
@@ -162,7 +164,9 @@ def test_parameter_names_are_fairseqs_and_the_norms(name):
     theirs = {k for k, _ in MultiheadAttention(D, H).named_parameters()}
     norm = {"attn_norm.weight"} if VARIANTS[name].norm else set()
     gate = {"attn_norm.gate"} if name.startswith("rela_g") else set()
-    assert names == theirs | norm | gate
+    weights = VARIANTS[name].make_weights(H, D // H)
+    own = {f"attn_weights.{k}" for k, _ in weights.named_parameters()} if isinstance(weights, nn.Module) else set()
+    assert names == theirs | norm | gate | own
 
 
 @pytest.mark.parametrize("name", VARIANTS)

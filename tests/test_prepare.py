@@ -11,6 +11,7 @@ import pytest
 from conftest import run_rela
 
 from fairseq_rela.corpora.spec import Expected
+from fairseq_rela.data import clean
 from fairseq_rela.data import prepare as prepare_module
 from fairseq_rela.data.binarise import Binarised, count_sentences
 from fairseq_rela.data.folder import DataFolder
@@ -40,12 +41,11 @@ def small(folder, languages=("en", "de"), train=60):
 SETTINGS = Settings("en", "de", merges=10, vocabulary_threshold=1)
 
 
-def fake_binarise(folder, source_lang, target_lang, prefixes, workers):
-    """Binarising imports fairseq; the tests that need it have it done."""
+def fake_binarise(folder, languages, prefixes, workers, log):
+    """fairseq-preprocess takes seconds to start; the tests that need it have it run."""
+    log.write_text("")
     return {
-        split: {
-            lang: Binarised(sum(1 for _ in read_lines(f"{prefix}.{lang}")), 1, 0) for lang in (source_lang, target_lang)
-        }
+        split: {lang: Binarised(sum(1 for _ in read_lines(f"{prefix}.{lang}")), 1, 0) for lang in languages}
         for split, prefix in prefixes.items()
     }
 
@@ -272,7 +272,9 @@ def test_by_the_command_line(tmp_path):
         arguments += [f"--{split}", tmp_path / "raw folder" / split]
     result = run_rela(*arguments, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert "train: 60 of 60 pairs" in result.stdout and "fairseq-preprocess" in result.stdout
+    assert "train: 60 of 60 pairs" in result.stdout and "$ fairseq-preprocess" in result.stdout
+    assert not [path for path in tmp_path.iterdir() if path.suffix == ".log"]
+    assert (tmp_path / "my data" / "preprocess.log").read_text().startswith("$ fairseq-preprocess --source-lang en ")
     record = json.loads((tmp_path / "my data" / "prepare.json").read_text())
     assert record["outputs"]["bpecodes"] == sha256(tmp_path / "my data" / "bpecodes")
     assert "already prepared" in run_rela(*arguments, cwd=tmp_path).stdout
@@ -285,6 +287,12 @@ def test_two_processes_do_not_make_the_same_folder(quick, tmp_path):
         prepare(Corpus(files), SETTINGS, tmp_path / "data", workers=1)
     assert prepare(Corpus(files), SETTINGS, tmp_path / "data", workers=1)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["data", "raw"]
+
+
+def test_a_path_that_fairseq_preprocess_would_split_is_refused(quick, tmp_path):
+    with pytest.raises(InputError, match="a,b/data: fairseq-preprocess splits paths at a comma"):
+        prepare(Corpus(small(tmp_path / "raw")), SETTINGS, tmp_path / "a,b" / "data", workers=1)
+    assert not (tmp_path / "a,b").exists()
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", '{"settings": {}}', "{"])
@@ -375,7 +383,7 @@ def test_pieces_that_the_dictionary_does_not_know_are_counted(corpus, tmp_path):
 
 def test_a_process_that_is_killed_is_an_error_and_leaves_nothing(quick, tmp_path, monkeypatch):
     files = small(tmp_path / "raw", train=3000)
-    monkeypatch.setattr(prepare_module, "_why_removed", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    monkeypatch.setattr(clean, "why_removed", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(InputError, match="was killed, for want of memory"):
         prepare(Corpus(files), SETTINGS, tmp_path / "data", 2)
     assert [path.name for path in tmp_path.iterdir()] == ["raw"]

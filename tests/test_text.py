@@ -19,6 +19,7 @@ from sacremoses import MosesPunctNormalizer
 from test_lines import BREAKS
 
 from fairseq_rela.errors import InputError
+from fairseq_rela.text import moses
 from fairseq_rela.text import preprocess as text
 from fairseq_rela.text.preprocess import Detokeniser, Preprocessor, clean_characters, repair_tokens
 
@@ -123,7 +124,7 @@ def test_the_same_as_moses_perl_scripts(lang):
 @settings(deadline=None, max_examples=300)
 @given(line=st.lists(st.sampled_from(PARTS), max_size=40).map("".join), lang=st.sampled_from(LANGUAGES))
 def test_rules_that_are_passed_over_would_change_nothing(line, lang):
-    normaliser = text._Normaliser(lang)
+    normaliser = moses.Normaliser(lang)
     assert normaliser.normalize(line).strip() == MosesPunctNormalizer.normalize(normaliser, line)
 
 
@@ -268,6 +269,18 @@ def test_chinese_without_jieba(monkeypatch):
     with pytest.raises(InputError, match="pip install jieba"):
         Preprocessor("zh")
     assert Preprocessor("zh", "none")("a  b") == "a b"
+
+
+@pytest.mark.parametrize("version, tested", [("0.1.1", True), ("0.2.0", True), ("0.2.7", True), ("0.3.0", False)])
+def test_versions_of_sacremoses_that_nobody_tested_are_refused(version, tested, monkeypatch):
+    monkeypatch.setattr(moses.metadata, "version", lambda name: version)
+    for make in (Preprocessor, Detokeniser):
+        if tested:
+            assert make("en")("a b")
+        else:
+            with pytest.raises(InputError, match=f"sacremoses {version}: .*pip install 'sacremoses>=0.1,<0.3'"):
+                make("en")
+        assert make("en", "none")("a b") == "a b"
 
 
 def test_unknown_languages_are_treated_as_english():

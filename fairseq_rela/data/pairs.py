@@ -1,9 +1,8 @@
 """Binarise the sentence pairs of any two text files for a model, and keep the word number of every token."""
 
-import io
 import re
 import tempfile
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from difflib import SequenceMatcher
 from itertools import accumulate
 from pathlib import Path
@@ -15,7 +14,7 @@ from ..files.outputs import write_whole
 from ..files.plain_text import refuse_not_text
 from ..files.records import sha256
 from ..text.preprocess import repair_tokens
-from .binarise import binarise
+from .binarise import binarise_texts
 from .folder import DataFolder
 from .settings import MAX_POSITIONS, refuse_other_side
 
@@ -106,8 +105,7 @@ def binarised_pairs(source: Path, target: Path, data: DataFolder, tokenised: boo
             _segment(path, lang, data, tokenised, folder / "bpe" / f"{SUBSET}.{lang}")
             for path, lang in zip((source, target), settings.languages)
         ]
-        with redirect_stdout(io.StringIO()):
-            binarise(folder, *settings.languages, {SUBSET: folder / "bpe" / SUBSET}, workers=1, dictionaries=data.path)
+        binarise_texts(folder, data, {lang: folder / "bpe" / f"{SUBSET}.{lang}" for lang in data.languages}, SUBSET)
         record = {
             "tokenised": tokenised,
             **{

@@ -1,12 +1,11 @@
 """Translate with fairseq-generate, restore the order of the input, and detokenise."""
 
 import re
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Callable, Dict, List, NamedTuple, Optional
 
-from ..data.binarise import binarise, count_sentences
+from ..data.binarise import binarise_texts, count_sentences
 from ..data.folder import DataFolder
 from ..data.settings import MAX_POSITIONS, refuse_other_side
 from ..errors import InputError
@@ -153,8 +152,7 @@ def text_maker(lang: str, tokeniser: str, truecased: bool) -> Callable[[str], st
 
 def _binarise_text(source: Path, data: DataFolder, work: Path) -> Path:
     """Write a data folder in ``work`` whose test set is the source side of a raw text, and return its path."""
-    languages = data.languages
-    pieces = work / f"test.{languages[0]}"
+    pieces = work / f"test.{data.settings.source_lang}"
     with write_whole(pieces) as file:
         for number, line in enumerate(data.segment(read_lines(source)), 1):
             if len(line.split()) >= MAX_POSITIONS:
@@ -164,8 +162,7 @@ def _binarise_text(source: Path, data: DataFolder, work: Path) -> Path:
         raise InputError(f"{source}: no lines to translate")
     folder = work / "data"
     folder.mkdir()
-    binarise(folder, *languages, {"test": work / "test"}, workers=1, dictionaries=data.path, only_source=True)
-    shutil.copyfile(data.path / f"dict.{languages[1]}.txt", folder / f"dict.{languages[1]}.txt")
+    binarise_texts(folder, data, {data.settings.source_lang: pieces}, "test")
     return folder
 
 

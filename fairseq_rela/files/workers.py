@@ -8,7 +8,6 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import islice
-from threading import Thread
 from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional, TypeVar
 
 from ..errors import InputError
@@ -65,31 +64,6 @@ def blocks(items: Iterable[Item], size: int) -> Iterator[List[Item]]:
         if not block:
             return
         yield block
-
-
-def begin(number: int, function: Callable[..., Result], *arguments: Any) -> Callable[[], Result]:
-    """Start ``function(*arguments)`` in a thread of this process, beside the work of a pool of ``number`` processes.
-
-    The function must not use a pool itself, because Linux kills the processes of a pool when the thread that started
-    them ends (see :func:`die_with_parent`).
-
-    Returns:
-        a function that waits for the result and returns it, or raises the exception of the work. If ``number`` is 1,
-        there is no thread, and this function does the work when it is called. The thread is a daemon, so unfinished
-        work does not keep this process alive.
-    """
-    if number == 1:
-        return lambda: function(*arguments)
-    future: "Future[Result]" = Future()
-
-    def work() -> None:
-        try:
-            future.set_result(function(*arguments))
-        except BaseException as error:  # the caller of future.result gets every kind of exception
-            future.set_exception(error)
-
-    Thread(target=work, daemon=True).start()
-    return future.result
 
 
 def die_with_parent(parent: int) -> None:
