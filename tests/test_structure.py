@@ -12,19 +12,20 @@ TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FIL
 
 # A room imports its own modules and the rooms of earlier groups; the tools also import the whole plugin.
 PLUGIN = (
-    ("errors", "functional", "alignment"),
-    ("kernels",),
+    ("errors",),
+    ("functional", "alignment", "contract", "user_dir"),
+    ("kernels", "peers"),
     ("norms",),
     ("variants",),
     ("attention",),
-    ("models", "criterions", "readers", "identity", "checkpoints", "encoders"),
+    ("models", "criterions", "readers", "identity", "safe_loading", "encoders", "testing"),
     ("tasks", "compat"),
     ("register",),
     ("__init__",),
 )
 TOOLS = (
     ("files",),
-    ("text", "corpora"),
+    ("text", "corpora", "checkpoints"),
     ("data",),
     ("analysis",),
     ("experiment",),
@@ -33,36 +34,11 @@ TOOLS = (
     ("cli",),
 )
 # what the plugin takes from the tools, inside functions only
-EXCEPTIONS = {("encoders", "text"), ("encoders", "data"), ("checkpoints", "files")}
-# arrows that still run the wrong way
-WRONG = {("analysis/analyze.py", "report")}
+EXCEPTIONS = {("encoders", "text"), ("encoders", "data")}
 
 LONGEST_FILE, LONGEST_FUNCTION = 350, 60
-DRAWING = {"report/plots.py", "report/figures.py", "study/figures.py"}
-# Triton's kernels stay whole; the others wait to be divided
-LONG_FILES = {
-    "kernels/triton_attention.py",
-    "analysis/analyze.py",
-    "analysis/rank.py",
-    "cli/main.py",
-    "corpora/download.py",
-    "data/prepare.py",
-    "experiment/config.py",
-    "experiment/pipeline.py",
-    "report/figures.py",
-    "report/page.py",
-    "report/plots.py",
-    "report/runs.py",
-    "text/learn_bpe.py",
-    "text/preprocess.py",
-}
-LONG_FUNCTIONS = {
-    ("analysis/analyze.py", "analyze"),
-    ("analysis/rank.py", "rank"),
-    ("benchmark/run.py", "run"),
-    ("checkpoints.py", "average"),
-    ("data/prepare.py", "prepare"),
-}
+DRAWING = ("report/plots/", "report/figure.py", "study/figures.py")
+LONG_FILES = {"kernels/triton_attention.py"}
 
 
 class Import(NamedTuple):
@@ -124,14 +100,13 @@ def allowed_rooms(here: str) -> Set[str]:
 
 
 def test_arrows_run_one_way():
-    """An arrow that is put right leaves the list."""
     wrong = set()
     for file in FILES:
         here = room(file)
         for other, in_function in arrows(file):
             if other not in allowed_rooms(here) and not (in_function and (here, other) in EXCEPTIONS):
                 wrong.add((file, other))
-    assert wrong == WRONG
+    assert wrong == set()
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -145,16 +120,17 @@ def test_names_that_leave_a_module_are_public(file):
 
 
 def test_only_the_drawing_modules_import_matplotlib():
-    assert {file for file in FILES for found in imports(file) if found.target.split(".")[0] == "matplotlib"} <= DRAWING
+    drawing = {file for file in FILES for found in imports(file) if found.target.split(".")[0] == "matplotlib"}
+    assert {file for file in drawing if not file.startswith(DRAWING)} == set()
 
 
 def test_files_are_short():
-    """A file that is no longer too long leaves the list."""
+    """Triton's kernels alone stay whole."""
     assert {file for file, path in FILES.items() if len(path.read_text().splitlines()) > LONGEST_FILE} == LONG_FILES
 
 
 def test_functions_are_short():
-    """Counted from the docstring on; a function that is no longer too long leaves the list."""
+    """Counted from the docstring on."""
     long = set()
     for file, tree in TREES.items():
         for node in ast.walk(tree):
@@ -162,4 +138,4 @@ def test_functions_are_short():
                 lines = node.end_lineno - node.body[0].lineno + 1
                 if lines > LONGEST_FUNCTION:
                     long.add((file, node.name))
-    assert long == LONG_FUNCTIONS
+    assert long == set()
