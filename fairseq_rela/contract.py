@@ -21,7 +21,7 @@ def refuse_weights(name: str, function: Any, sums_to_one: bool) -> None:
 
     Raises:
         InputError: the function fails, the shape differs, a forbidden key gets a weight other than exactly 0, or a
-            weight or gradient is not finite, or the sum is not 1.
+            weight or a gradient, of the scores or of a parameter, is not finite, or the sum is not 1.
     """
     for dtype in (torch.float32, torch.float64):
         if isinstance(function, nn.Module):
@@ -47,9 +47,15 @@ def refuse_weights(name: str, function: Any, sums_to_one: bool) -> None:
         sums = weights[0].sum(dim=-1)
         if sums_to_one and (sums - 1).abs().max() > 1e-5:
             raise InputError(f"variant {name}: weights sum to {sums.min():.3g} to {sums.max():.3g}, not to 1")
-        (gradient,) = torch.autograd.grad(weights.square().sum(), start)
-        if not gradient.isfinite().all():
-            raise InputError(f"variant {name}: the gradient of the scores is NaN or infinite")
+        parameters = dict(function.named_parameters()) if isinstance(function, nn.Module) else {}
+        inputs = {"the scores": start, **parameters}
+        gradients = torch.autograd.grad(weights.square().sum(), list(inputs.values()), allow_unused=True)
+        for what, gradient in zip(inputs, gradients):
+            if gradient is not None and not gradient.isfinite().all():
+                raise InputError(
+                    f"variant {name}: the gradient of {what} is NaN or infinite; a forbidden score, minus infinity, "
+                    "must not be multiplied or divided by what is learnt"
+                )
 
 
 def _scores(dtype: torch.dtype) -> Tensor:

@@ -20,13 +20,22 @@ def table(monkeypatch):
 class Temperature(nn.Module):
     """Softmax with a temperature learnt per head."""
 
+    masked = -1e9
+
     def __init__(self, num_heads, head_dim):
         super().__init__()
         self.temperature = nn.Parameter(torch.full((num_heads, 1, 1), head_dim**0.5))
 
     def forward(self, scores):
-        empty = (scores == -torch.inf).all(-1, keepdim=True)
-        return F.softmax(scores.masked_fill(empty, 0.0) / self.temperature, dim=-1).masked_fill(empty, 0.0)
+        forbidden = scores == -torch.inf
+        scores = scores.masked_fill(forbidden, self.masked)
+        return F.softmax(scores / self.temperature, dim=-1).nan_to_num().masked_fill(forbidden, 0.0)
+
+
+class DividesInfinity(Temperature):
+    """The weights are right, and the gradient of the temperature is -inf times 0."""
+
+    masked = -torch.inf
 
 
 def test_a_function_and_a_module_are_registered():
@@ -73,6 +82,7 @@ def broken_gradient(scores):
         (lambda scores: scores @ scores, "cannot be computed"),
         (no_tensor, "weights of shape list"),
         (broken_gradient, "gradient of the scores is NaN"),
+        (DividesInfinity, "gradient of temperature is NaN"),
     ],
 )
 def test_broken_weights_are_refused(weights, fault):

@@ -17,9 +17,10 @@ class Temperature(nn.Module):
         self.temperature = nn.Parameter(torch.ones(num_heads, 1, 1))
 
     def forward(self, scores: Tensor) -> Tensor:  # (B, H, T, S), -inf at forbidden keys
-        empty = (scores == -torch.inf).all(dim=-1, keepdim=True)  # no allowed key: the weights must be 0
-        weights = torch.softmax(scores.masked_fill(empty, 0.0) / self.temperature, dim=-1)
-        return weights.masked_fill(empty, 0.0)
+        forbidden = scores == -torch.inf
+        # finite, because the gradient of the temperature is the score times 0 there, which is NaN for infinity
+        scores = scores.masked_fill(forbidden, -1e9)
+        return torch.softmax(scores / self.temperature, dim=-1).masked_fill(forbidden, 0.0)
 
 
 fairseq_rela.register_variant("temperature", Temperature, label="softmax, learnt temperature", sums_to_one=True)
