@@ -74,7 +74,7 @@ def parse_rela(arguments):
     options = cli.build_parser().parse_args(arguments)
     assert options.verb is not None
     for choice in (getattr(options, "attention", None),):
-        if isinstance(choice, str):
+        if isinstance(choice, str) and options.user_dir is None:
             from fairseq_rela.variants import find_variant
 
             find_variant(choice)
@@ -220,6 +220,7 @@ def programs(tmp_path_factory):
 def test_blocks_marked_to_be_run_do_run(programs, corpus, tmp_path):
     """In the order of the pages, in one folder: what a page makes the next ones use."""
     (tmp_path / "raw").mkdir()
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     for path in corpus.iterdir():
         name = path.name.replace(".xa", ".en").replace(".xb", ".de")
         (tmp_path / "raw" / name).write_bytes(path.read_bytes())

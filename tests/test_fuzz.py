@@ -75,7 +75,7 @@ def lines_of(path):
 
 @contextlib.contextmanager
 def folder():
-    with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
+    with tempfile.TemporaryDirectory(prefix=f"fuzz-{os.getpid()}-") as name:
         yield Path(name)
 
 
@@ -426,7 +426,7 @@ def test_translate_gives_a_line_for_each_line_and_wild_neighbours_change_nothing
 
 
 def test_the_temporary_folders_are_gone():
-    left = [path for path in Path(tempfile.gettempdir()).glob("fuzz-*") if path.is_dir()]
+    left = [path for path in Path(tempfile.gettempdir()).glob(f"fuzz-{os.getpid()}-*") if path.is_dir()]
     for path in left:
         shutil.rmtree(path, ignore_errors=True)
     assert not left
