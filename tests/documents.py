@@ -22,7 +22,7 @@ _BLOCK = re.compile(
 
 
 class Block(NamedTuple):
-    """A fenced block: the page it is on, its language, the comment above it (None where there is none), its text."""
+    """A fenced block: its page, its language, the comment above it (None where there is none), and its text."""
 
     page: Path
     line: int

@@ -1,4 +1,4 @@
-"""Study records with known numbers, whose means and differences are computed here by numpy and scipy."""
+"""Study records with known numbers; their means and differences are computed here by numpy and scipy."""
 
 import random
 
