@@ -1,4 +1,4 @@
-"""Speeds of a benchmark on the page: what is computed from times, and records that cannot be used."""
+"""Speeds of a benchmark on the page: their computation from times, and unusable records."""
 
 import json
 
@@ -9,7 +9,7 @@ from fairseq_rela.report.speed import load_speeds, rows, speeds_of
 
 
 def times(**seconds):
-    """What `rela bench` writes of one comparison; the ratio is of medians here."""
+    """Return the record of one comparison of `rela bench`; the ratio is that of medians here."""
     return {
         "seconds": {name: {"median": value} for name, value in seconds.items()},
         "ratio": {name: {"median": value / seconds["softmax"]} for name, value in seconds.items()},
@@ -79,12 +79,12 @@ def test_a_part_may_be_missing(tmp_path):
         },
     ],
 )
-def test_other_records_are_refused(tmp_path, changes):
+def test_malformed_records_are_refused(tmp_path, changes):
     with pytest.raises(InputError, match="not as `rela bench` writes it"):
         load_speeds(write(tmp_path, benchmark(**changes)))
 
 
-def test_no_json_and_no_file(tmp_path):
+def test_invalid_json_and_a_missing_file_are_refused(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         load_speeds(tmp_path / "absent.json")
     with pytest.raises(InputError, match="not as `rela bench` writes it"):
