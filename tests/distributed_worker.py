@@ -99,7 +99,7 @@ def work(rank, user_dir, meeting_point, results):
     pairs = sentences()[2 * rank : 2 * rank + 2]
     outcome = {"plugin": sys.modules["fairseq_rela"].__file__, "cases": {}}
     for variant, sites in cases(VARIANTS):
-        # as fairseq wraps a model; a parameter without a gradient would make the second step fail
+        # wrapped as in fairseq; a parameter without a gradient would make the second step fail
         model = DistributedDataParallel(make(variant, sites), find_unused_parameters=False)
         gradients, parameters = train(model, pairs)
         outcome["cases"][variant, sites] = [

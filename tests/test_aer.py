@@ -17,7 +17,7 @@ def gold_of(sure, possible=()):
     return Gold(frozenset(sure), frozenset(sure) | frozenset(possible))
 
 
-def test_by_hand():
+def test_error_rates_by_hand():
     """Compare four links, of which two are sure and one is possible in the gold, with three sure gold links."""
     gold = [gold_of({(0, 0), (1, 1), (2, 3)}, {(2, 2)})]
     counts = count(gold, [{(0, 0), (1, 1), (2, 2), (5, 5)}])
@@ -28,7 +28,7 @@ def test_by_hand():
 
 @settings(max_examples=100, deadline=None)
 @given(SENTENCES)
-def test_by_brute_force_and_within_bounds(sentences):
+def test_error_rates_equal_brute_force_and_stay_within_bounds(sentences):
     gold = [gold_of(sure, possible) for sure, possible, _ in sentences]
     hypothesis = [links for _, _, links in sentences]
     if not any(g.sure for g in gold) and not any(hypothesis):
@@ -91,7 +91,7 @@ def test_the_command_counts_from_the_stated_base(tmp_path):
 
 @pytest.mark.skipif(not ALIGNMENTS.is_dir(), reason="no shared data")
 @pytest.mark.parametrize("output, aer", [("fast_align", "27.0"), ("giza", "21.4")])
-def test_published_rates(output, aer):
+def test_error_rates_equal_published_ones(output, aer):
     """German-English, RWTH's gold alignment."""
     files = [ALIGNMENTS / "deen.talp", ALIGNMENTS / f"{output}.deen.grow-diagonal.talp"]
     result = run_rela("aer", *files, "--gold-base", 1, "--sentences", ALIGNMENTS / "test.de-en")
@@ -137,7 +137,7 @@ def test_the_command_warns_of_a_file_that_fits_better_otherwise(tmp_path, capsys
 
 
 def test_a_file_against_itself_has_rate_0_with_any_base(tmp_path, capsys):
-    """B12."""
+    """B12: the base of two equal files does not matter."""
     from fairseq_rela import cli
 
     (tmp_path / "gold").write_text("1-1 2p2\n3-1\n")

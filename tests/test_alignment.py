@@ -36,7 +36,7 @@ def test_negative_weights_give_no_links():
 
 
 def test_normal_and_shifted_rows_take_the_right_steps():
-    """fairseq feeds </s> first: step t predicts piece t and consumes piece t - 1. Two pieces and </s>, three steps."""
+    """fairseq feeds </s> first: step t predicts piece t and consumes piece t - 1. Two pieces and </s> need 3 steps."""
     weights = torch.tensor([[0.0, 1.0, 9.0], [1.0, 0.0, 9.0], [0.0, 2.0, 9.0]])  # (3 steps, 2 source pieces and </s>)
     assert strongest_links(normal_rows(weights)) == [(1, 0), (0, 1)]  # steps 0 and 1; the end gets no word
     assert strongest_links(shifted_rows(weights)) == [(0, 0), (1, 1)]  # steps 1 and 2, which predicts </s>
@@ -106,7 +106,7 @@ def test_merging_equals_loops(source_goes_on, target_goes_on):
 
 @pytest.mark.parametrize("gnmt_lenpen", [None, 0.6])
 def test_print_alignment_gives_no_link_for_a_null_row(gnmt_lenpen):
-    """B10: fairseq-generate --print-alignment hard."""
+    """B10: the option is fairseq-generate --print-alignment hard."""
     model = make_model("rela_g").float()
     with torch.no_grad():  # scores far below 0: the last layer's cross-attention has null rows only
         attention = model.decoder.layers[-1].encoder_attn

@@ -159,7 +159,7 @@ def test_softmax_equals_fairseqs_own_module():
 
 
 @pytest.mark.parametrize("name", [n for n in VARIANTS if n != "softmax"])
-def test_parameter_names_are_fairseqs_and_the_norms(name):
+def test_parameter_names_are_those_of_fairseq_and_the_norm(name):
     names = {k for k, _ in build_attention(name, D, H).named_parameters()}
     theirs = {k for k, _ in MultiheadAttention(D, H).named_parameters()}
     norm = {"attn_norm.weight"} if VARIANTS[name].norm else set()
@@ -345,7 +345,7 @@ def test_every_parameter_gets_a_gradient(name, site):
     output = m(query, memory, memory, key_padding_mask=pad, attn_mask=future)[0]
     (output * torch.randn_like(output)).sum().backward()
     without = [n for n, p in m.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
-    # adding a constant to all scores of a row changes nothing where rows are normalised
+    # adding a constant to all scores of a row does not change normalised rows
     assert without in ([], ["k_proj.bias"]) or name not in ("softmax", "sparsemax", "entmax15")
     assert name in ("softmax", "sparsemax", "entmax15") or without == []
     assert all(p.grad is not None for p in m.parameters())
@@ -542,7 +542,7 @@ def test_the_backend_is_logged_once_and_only_in_training(caplog, monkeypatch):
     assert caplog.messages == ["attention: computed by the kernel cpu", "attention: computed by plain PyTorch"]
 
 
-def test_which_kernel_runs_on_a_gpu(monkeypatch):
+def test_supported_calls_run_a_kernel_on_a_gpu(monkeypatch):
     """The results of the kernels themselves are tested in triton_checks.py."""
     query = types.SimpleNamespace(device=torch.device("cuda"), dtype=torch.float16)
     future = torch.triu(torch.full((T, T), -torch.inf), 1)
@@ -562,7 +562,7 @@ def test_which_kernel_runs_on_a_gpu(monkeypatch):
 
 
 def test_the_norm_is_that_of_the_released_code():
-    """B28: over the concatenated heads, before the output projection, with per-channel vectors."""
+    """B28: the norm is over the concatenated heads, before the output projection, with per-channel vectors."""
     m = module("rela_g")
     assert m.attn_norm.weight.shape == m.attn_norm.gate.shape == (D,)
     assert isinstance(m, VariantAttention)

@@ -95,7 +95,7 @@ def test_translations_equal_those_of_fairseq_generate(benched, checkpoint, data,
         of_group = [sources[i] for i in group]
         assert (cell["shortest"], cell["longest"]) == (min(of_group), max(of_group))
         assert cell["length"] == pytest.approx(sum(of_group) / len(of_group), abs=0.051)
-        # an unknown word is one piece, written in two parts of a line at times; lengths may tie in a beam
+        # an unknown word is one piece, but may be written as two; lengths may tie in a beam
         assert cell["pieces"]["rela_g"] == sum(pieces[i] for i in group)
 
 
@@ -207,7 +207,7 @@ def test_variants_train_on_the_same_real_batches(data, monkeypatch):
     assert result["tokens"] == round(sum(piece != 1 for piece in targets) / 25)
     assert result["length"] == pytest.approx(sum(piece != 1 for piece in targets) / sentences, abs=0.051)
     assert all(len(batch[0]) <= 400 and len(batch[3]) <= 400 for batch in first)
-    # the words are those of the training text
+    # the words come from the training text
     train = {tuple(line.split()) for line in read_lines(data / "bpe" / "train.xb")}
     dictionary = trained.load_task(data).target_dictionary
     pieces = first[5][3][: first[5][3].index(2)]

@@ -1,4 +1,4 @@
-"""The benchmark: order and statistics of the timing, the memory meter, what is compared, the record and figures."""
+"""The benchmark: order and statistics of the timing, the memory meter, the candidates, the record and figures."""
 
 import json
 import sys
@@ -52,7 +52,7 @@ def test_rounds_end_with_the_budget_but_not_before_the_least_number():
         clock = Clock()
         runs = {name: clock.candidate(name, 1.0 if name == "a" else 0.2) for name in "ab"}
         times, _ = Timing(budget, rounds=(3, 9), clock=clock).interleave(runs)
-        # a round takes 1.2 s: one begins while no more than the budget has passed
+        # a round takes 1.2 s; a new one begins only within the budget
         assert len(times["a"]) == len(times["b"]) == (rounds if budget != 7.0 else 6)
 
 
@@ -93,10 +93,10 @@ def test_a_slow_first_run_is_repeated():
     assert times["compiles"] == [1.0] * 3 and not skipped
 
 
-def test_medians_quartiles_and_ratios_by_round():
+def test_medians_quartiles_and_ratios_are_computed_by_round():
     assert timing.summary([4.0, 1.0, 3.0, 2.0, 5.0]) == {"median": 3.0, "q1": 2.0, "q3": 4.0, "rounds": 5}
     assert timing.summary([7.0]) == {"median": 7.0, "q1": 7.0, "q3": 7.0, "rounds": 1}
-    # the machine was ten times slower in the second round; the ratio is not
+    # the machine was ten times slower in the second round, which does not change the ratio
     ratios = timing.compare({"base": [1.0, 10.0, 2.0], "other": [2.0, 20.0, 1.0]}, "base")
     assert ratios["base"] == {"median": 1.0, "q1": 1.0, "q3": 1.0, "rounds": 3}
     assert ratios["other"] == {"median": 2.0, "q1": 1.25, "q3": 2.0, "rounds": 3}

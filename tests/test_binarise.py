@@ -46,7 +46,7 @@ def test_given_dictionaries_unknown_pieces_and_empty_lines_give_the_same_files(t
     result = run_fairseq("preprocess", *arguments, "--testpref", tmp_path / "test", "--destdir", theirs)
     assert result.returncode == 0, result.stderr[-2000:]
     assert outputs(ours) == outputs(theirs)
-    # the dictionaries of one corpus for another, the source alone
+    # the dictionary of another corpus, with only the source side
     again = tmp_path / "again"
     again.mkdir()
     data = SimpleNamespace(path=ours, languages=LANGS, pair="xa-xb")

@@ -35,7 +35,7 @@ def epoch_of_8_updates_saved_every_2(folder, epoch_files):
     write(folder / "checkpoint.best_loss_3.21.pt", 14)
 
 
-def test_the_last_five_are_the_last_five(tmp_path):
+def test_the_last_five_checkpoints_are_chosen(tmp_path):
     epoch_of_8_updates_saved_every_2(tmp_path, epoch_files=True)
     choice = checkpoints.choose_last(tmp_path, 5)
     assert [f.updates for f in choice.chosen] == [24, 22, 20, 18, 16]
@@ -137,7 +137,7 @@ def test_checkpoints_that_cannot_be_averaged_are_refused_and_no_file_is_left(tmp
 
 
 def test_a_truncated_last_checkpoint_is_replaced_by_the_newest_good_one(tmp_path):
-    """B22."""
+    """B22: a checkpoint that was being written during a kill is truncated."""
     write(tmp_path / "checkpoint_1_2.pt", 2)
     write(tmp_path / "checkpoint_1_4.pt", 4)
     write(tmp_path / "checkpoint_last.pt", 6)

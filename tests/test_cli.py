@@ -1,4 +1,4 @@
-"""The command line: quick to answer, one line and exit code 2 where something is wrong."""
+"""The command line: quick start, and one line with exit code 2 for every error."""
 
 import argparse
 import shlex
@@ -49,7 +49,7 @@ def test_help_of_the_module_imports_no_large_libraries():
     imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
     assert result.returncode == 0 and "prepare" in result.stdout
     assert "argparse" in imported and not imported & {"torch", "fairseq", "numpy", "fairseq_rela.compat"}
-    # with anything else fairseq knows the plugin once it is imported
+    # in any other program the import registers the plugin with fairseq
     code = "import fairseq_rela; from fairseq.models import MODEL_REGISTRY; print('transformer_rela' in MODEL_REGISTRY)"
     assert run(sys.executable, "-W", "ignore", "-c", code, "fairseq_rela.cli").stdout.strip() == "True"
 

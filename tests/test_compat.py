@@ -52,7 +52,7 @@ def test_every_dataclass_of_the_plugin_is_valid_on_python_3_12():
         assert is_dataclass(cls())
         own = [f for f in fields(cls) if f.default is not MISSING]
         assert own and all(f.default.__class__.__hash__ is not None for f in own), cls
-        # and no default is a class where an instance belongs, as in the forks for newer Pythons
+        # and no default is a class instead of an instance, as in the forks for newer Pythons
         assert not [f.name for f in own if isinstance(f.default, type)]
 
 
@@ -94,7 +94,7 @@ def test_the_probe_detects_the_behaviour_of_this_fairseq():
 
     config = TransformerConfig()
     config.encoder, config.quant_noise = config.encoder, config.quant_noise
-    if isinstance(config.encoder, type):  # the forks for newer Pythons hold classes where instances belong
+    if isinstance(config.encoder, type):  # the forks for newer Pythons have classes instead of instances
         config.encoder, config.quant_noise = config.encoder(), config.quant_noise()
     layer = TransformerEncoderLayerBase(config)
     assert behaviour.fuses_encoder == hasattr(layer, "in_proj_weight")

@@ -48,7 +48,7 @@ def test_every_choice_of_data_changes_the_task(task):
             made = tasks.load_task(task, (f"{key}={option}",))
             assert made.label == (task if option == next(iter(options)) else f"{task}.{key}-{option}")
             seen.add((str(made.settings), str(made.sources)))
-    # each choice changes something
+    # each choice changes the settings or the sources
     assert len(seen) == 1 + sum(len(options) - 1 for options in offered.values()) or not offered
 
 
@@ -88,7 +88,7 @@ def test_only_corpus_files_hold_addresses():
 @pytest.mark.parametrize("task", [task for task in tasks.task_names() if task.startswith("wmt")])
 @pytest.mark.parametrize("devices", [1, 2, 4, 8])
 def test_an_update_is_25_000_tokens_on_any_number_of_gpus(task, devices):
-    """B42."""
+    """B42: the number of GPUs must not change the size of an update."""
     cfg = compose(task, f"run=gpu{devices}")
     assert cfg["distributed_training"]["distributed_world_size"] == devices
     assert cfg["dataset"]["max_tokens"] * cfg["optimization"]["update_freq"][0] * devices == 25_000

@@ -26,7 +26,7 @@ def by_two_processes(tmp_path_factory):
     return [load_anything(folder / f"result.{rank}") for rank in range(2)]
 
 
-def test_spawned_workers_see_the_plugin(by_two_processes):
+def test_spawned_workers_import_the_plugin(by_two_processes):
     """B35: fairseq imports the plugin in each process from the folder of --user-dir."""
     for outcome in by_two_processes:
         assert outcome["plugin"] == str(USER_DIR / "__init__.py")

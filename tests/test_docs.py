@@ -56,7 +56,7 @@ def test_the_script_that_builds_the_site_is_strict():
 # --- commands ----------------------------------------------------------------------------------------------------
 
 
-def test_every_block_of_shell_says_how_it_is_checked():
+def test_every_block_of_shell_states_how_it_is_checked():
     assert len(SHELL) > 20
     for block in SHELL:
         assert block.mark, f"{block.where}: write one of {MARKS} into a comment above the block: <!-- sh: run -->"
@@ -184,7 +184,7 @@ FEW = {"max_update": "10", "max_epoch": "0", "save_interval_updates": "2", "max_
 
 
 def copy_configs(folder):
-    """Copy configs/ with few updates of few tokens for the tasks of the documentation; return the copy."""
+    """Copy configs/, with few updates of few tokens for the tasks of the documentation; return the copy."""
     shutil.copytree(ROOT / "configs", folder / "configs")
     (folder / "fairseq_rela").symlink_to(ROOT / "fairseq_rela")  # the configurations refer to this folder
     for name in ("experiment/synthetic", "experiment/multi30k_en_de", "run/cpu"):

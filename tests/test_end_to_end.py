@@ -164,7 +164,7 @@ def test_translating_a_test_set_or_its_text_file_gives_the_same_lines(corpus, da
 
 
 def test_a_line_that_is_too_long_is_named(data, averaged, tmp_path):
-    """B08."""
+    """B08: fairseq leaves out long lines without an error."""
     (tmp_path / "in").write_text("a b.\n" + "damok " * 1100 + "\n")
     result = run_rela(
         "translate", data, "--checkpoint", averaged, "--output", tmp_path / "o", "--input", tmp_path / "in"
@@ -218,7 +218,7 @@ def test_a_new_process_decodes_with_the_trained_attention(attention, data, tmp_p
     variant, fused, encoder, steps = map(int, result.stdout.split()[-4:])
     assert encoder == 1 and steps >= 2
     if attention == "softmax":
-        assert variant == 0 and fused == 2  # the encoder's two layers; the decoder steps by fairseq's own lines
+        assert variant == 0 and fused == 2  # the encoder's two layers; decoder steps use fairseq's own code
     else:
         assert fused == 0 and variant == 2 + 2 * 2 * steps  # encoder, and both attentions of each decoder step
 
@@ -267,7 +267,7 @@ def test_a_sweep_trains_every_attention(data, tmp_path):
     for attention in ("softmax", "rela_g"):
         state = safe_loading.load(tmp_path / attention / "checkpoint_last.pt")
         assert state["cfg"]["model"]["attention"] == attention
-        assert not any(key.startswith("encoder.layers.1") for key in state["model"])  # flat keys are honoured
+        assert not any(key.startswith("encoder.layers.1") for key in state["model"])  # flat keys are used
         assert any("attn_norm" in key for key in state["model"]) == (attention == "rela_g")
 
 

@@ -1,4 +1,4 @@
-"""One process at a time, and folders that are whole or absent."""
+"""Locks for one process at a time, and folders that are complete or absent."""
 
 import os
 import platform

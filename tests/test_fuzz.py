@@ -246,7 +246,7 @@ def test_prepare_refuses_sides_of_unequal_length(data, lines):
     last=st.booleans(),
 )
 def test_score_compares_line_with_line(pairs, last):
-    """The score is that of sacreBLEU on the lines of the bytes."""
+    """The score equals that of sacreBLEU on the lines of the bytes."""
     from sacrebleu.metrics import BLEU
 
     with folder() as work:

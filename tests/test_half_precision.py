@@ -38,7 +38,7 @@ def losses(data, save_dir, attention, dtype, updates, caplog, *options):
     metrics.reset()
     parser = fairseq_options.get_training_parser()
     cfg = convert_namespace_to_omegaconf(fairseq_options.parse_args_and_arch(parser, [str(a) for a in arguments]))
-    cfg.common.tpu = False  # which fairseq takes --bf16 without a GPU for
+    cfg.common.tpu = False  # for which fairseq accepts --bf16 without a GPU
     caplog.clear()
     with caplog.at_level("INFO", logger="fairseq.logging.progress_bar"):
         main(cfg)

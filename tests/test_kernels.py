@@ -46,7 +46,7 @@ def test_values_and_gradients_equal_those_of_autograd(dims, rows, size, gated, s
 @pytest.mark.parametrize("gated", [True, False])
 def test_gradients_equal_finite_differences(gated):
     z, weight, gate = inputs((3, 2, 5), gated)
-    z.data[0, 0] = 0.3  # at a null row the curvature is that of 1/sqrt(eps), too much for differences
+    z.data[0, 0] = 0.3  # at a null row the curvature is about 1/sqrt(eps), too large for finite differences
     arguments = (z, weight) if gate is None else (z, weight, gate)
     assert torch.autograd.gradcheck(lambda *a: rms_norm(*(a if gated else (*a, None)), EPS), arguments)
 

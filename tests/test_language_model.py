@@ -95,7 +95,7 @@ def test_wrong_options_are_refused(options, fault):
 
 
 def test_gpt2_small_has_the_published_size():
-    """124 million parameters with 50,257 tokens (Radford et al. 2019): 85 million in the layers."""
+    """It has 124 million parameters with 50,257 tokens (Radford et al. 2019), of which 85 million are in the layers."""
     layers = ARCHITECTURES["transformer_lm_rela_gpt2_small"]
     size, inner = layers["decoder_embed_dim"], layers["decoder_ffn_embed_dim"]
     per_layer = 4 * (size * size + size) + 2 * size * inner + inner + size + 4 * size

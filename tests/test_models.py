@@ -91,7 +91,7 @@ def test_the_table_is_complete_and_registered():
 
 
 @pytest.mark.parametrize("attention, vectors", [("softmax", 0), ("relu", 0), ("rela_i", 1), ("rela_g", 2)])
-def test_parameters_of_the_base_model(attention, vectors):
+def test_the_base_model_has_the_expected_number_of_parameters(attention, vectors):
     """44,138,496 without embeddings; ReLA-g adds 18 x 2 x 512 = 18,432 (FIDELITY section 4)."""
     model = from_hydra(_name="transformer_rela", attention=attention)
     assert count(model) == 44_138_496 + vectors * 9_216

@@ -50,7 +50,7 @@ def test_finite_for_zero_tiny_and_large_inputs(name, dtype, size):
 
 
 def test_gradient_at_a_null_row_is_bounded():
-    """g * sigmoid(0) / sqrt(eps) = 5,000 at the start."""
+    """The bound is g * sigmoid(0) / sqrt(eps) = 5,000 at the start."""
     norm = GatedRMSNorm(16)
     z = torch.zeros(1, 16, requires_grad=True)
     norm(z)[0, 0].backward()

@@ -1,4 +1,4 @@
-"""Loading checkpoints as data only, in every command."""
+"""Every command loads checkpoints as data and runs no code in them."""
 
 import argparse
 import os

@@ -63,7 +63,7 @@ def test_a_disk_without_enough_space_is_refused_at_the_start(script, tmp_path):
 
 
 def test_a_failed_installation_is_removed_from_the_disk(tmp_path):
-    # a Python whose environments have a pip that fills the disk
+    # a Python that makes environments with a pip that fills the disk
     pip = 'echo all >"$(dirname "$0")/huge"; echo "No space left on device" >&2; exit 1'
     make = f'[ "$2" != venv ] || {{ mkdir -p "$3/bin"; cp {tmp_path}/pip "$3/bin/python"; }}'
     program(tmp_path / "pip", pip)

@@ -55,11 +55,11 @@ def test_grow_diag_final_equals_the_published_pseudo_code():
 
 def test_grow_diag_final_worked_by_hand():
     # from the intersection (0, 0), growing takes (1, 0), as source word 1 is free, then (1, 1), as target word 1 is;
-    # (4, 4) touches nothing: the final step takes it, and not (4, 1) after it, whose words both have a link
+    # (4, 4) has no neighbour: the final step takes it, and not (4, 1) after it, whose words both have a link
     forward, reverse = {(0, 0), (1, 1), (4, 4)}, {(0, 0), (1, 0), (4, 1)}
     assert grow_diag_final(forward, reverse) == {(0, 0), (1, 0), (1, 1), (4, 4)}
     assert grow_diag_final(set(), {(2, 3)}) == {(2, 3)} and grow_diag_final(set(), set()) == set()
-    # without an intersection nothing grows; the final step goes by target word, and (2, 2) comes too late
+    # an empty intersection does not grow; the final step is ordered by target word, so (2, 2) comes too late
     assert grow_diag_final({(0, 0)}, {(0, 2), (2, 0), (2, 2)}) == {(0, 0), (0, 2), (2, 0)}
 
 

@@ -454,7 +454,7 @@ def test_a_file_may_come_from_a_mirror_without_a_checksum(folder, tmp_path, by_h
 
 
 def test_a_recorded_file_must_be_one_of_the_addresses_given_now(server, folder):
-    """Two tasks may have downloads of one name; and a checksum may become known later."""
+    """Two tasks may have downloads of one name, and a checksum may be added later."""
     get(download(server, "/a.tgz"), folder)
     get(download(server, "/b.tgz", "/a.tgz"), folder)
     assert "which is none of its addresses now; remove it and" in refused(download(server, "/b.tgz"), folder)
@@ -490,7 +490,7 @@ def test_text_in_place_of_an_archive_is_refused(server, folder, tmp_path):
     assert left(folder) == []
 
 
-def test_a_record_of_something_else_is_refused(server, folder):
+def test_a_malformed_record_is_refused(server, folder):
     folder.mkdir()
     for content in ("{}", "[1]", "["):
         (folder / "a.tgz.json").write_text(content)

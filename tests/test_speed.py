@@ -44,7 +44,7 @@ def test_times_become_speeds_over_softmax(tmp_path):
     assert [one.batch for one in speeds.decoding] == [1, 16]
     alone = speeds.decoding[0]
     assert alone.lengths == [8, 32]
-    assert alone.speeds == {"softmax": [1.0, 1.0], "rela_g": [2.0, 0.5]}  # sparsemax lacks a length
+    assert alone.speeds == {"softmax": [1.0, 1.0], "rela_g": [2.0, 0.5]}  # sparsemax has no time for one length
     assert alone.overall == {"softmax": 1.0, "rela_g": 4.0 / 6.5}  # (1 + 3) s to (0.5 + 6) s
     assert speeds.device == "a chip, 2 threads of 2 cores, torch 2.13.0"
     assert {"batch": 1, "attention": "rela_g", "source_length": 32, "speed_over_softmax": 0.5} in rows(speeds.decoding)

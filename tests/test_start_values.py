@@ -57,7 +57,7 @@ def test_the_paper_s_ranges_at_base_size(attention):
     assert RELEASED[r"encoder_attn\.[qkv]_proj"] == pytest.approx(math.sqrt(3 / 512)) == pytest.approx(0.0765, abs=5e-5)
 
 
-def test_sides_of_unequal_size():
+def test_sides_of_unequal_size_have_their_own_ranges():
     """Keys and values of cross-attention have the encoder's size."""
     model = build(encoder_embed_dim=64, decoder_embed_dim=128, encoder_ffn_embed_dim=32, decoder_ffn_embed_dim=32)
     attention = model.decoder.layers[0].encoder_attn
@@ -85,7 +85,7 @@ def test_the_default_is_fairseqs_own_bit_for_bit():
     torch.manual_seed(7)
     theirs = TransformerModelBase.build_model(nested_config(config), make_task()).state_dict()
     names = [name for name in ours if name in theirs]
-    assert len(names) == len(ours) > 50  # fairseq 0.12.2 has copies beside them
+    assert len(names) == len(ours) > 50  # fairseq 0.12.2 has copies of them
     assert all(torch.equal(ours[name], theirs[name]) for name in names)
 
 

@@ -42,7 +42,7 @@ LONG_FILES = {"kernels/triton_attention.py"}
 
 
 class Import(NamedTuple):
-    """One imported name: ``target`` is its dotted path, inside the package from the package on."""
+    """One imported name: ``target`` is its dotted path, relative to the package if it is inside it."""
 
     target: str
     name: str

@@ -1,4 +1,4 @@
-"""Studies: their files, their statistics, their queue, and what they collect."""
+"""Studies: their files, their statistics, their queue, and their collected results."""
 
 import gzip
 import json

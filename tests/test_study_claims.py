@@ -1,4 +1,4 @@
-"""Verdicts follow the rule: only an interval wholly on one side decides."""
+"""Verdicts follow the rule: only an interval that is completely on one side decides."""
 
 import copy
 
@@ -12,14 +12,14 @@ from fairseq_rela.study.values import Summary, find_row
 
 
 def verdict(study, start):
-    """Return the verdict of the claim whose text begins so."""
+    """Return the verdict of the claim whose text begins with ``start``."""
     found = [claim for claim in claims.judge(study) if claim.claim.startswith(start)]
     assert len(found) == 1, start
     return found[0].verdict
 
 
 def change(study, number, edit):
-    """Return a copy in which every run of a row of Table 1 was edited, collected anew."""
+    """Return a copy in which every run of a row of Table 1 was edited, collected again."""
     study = copy.deepcopy(study)
     for run in find_row(study, number)["runs"]:
         edit(run)
@@ -178,7 +178,7 @@ def test_one_site_on_the_other_side_denies_the_claim_and_is_named():
     assert claim.verdict == DIFFERS and "encoder: 20.2 % [20.0, 20.5]" in claim.sentence
 
 
-def test_alignment_against_silver_links_says_so():
+def test_claims_on_silver_alignments_name_them():
     silver = [claim.sentence for claim in claims.judge(full_study()) if "aligns better" in claim.claim]
     gold = [claim.sentence for claim in claims.judge(full_study(gold_kind="gold")) if "aligns better" in claim.claim]
     assert all("Against a silver alignment." in sentence for sentence in silver) and len(silver) == 2

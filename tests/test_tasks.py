@@ -100,7 +100,7 @@ def log_probabilities(model, source, tokens):
 @pytest.mark.parametrize("name", VARIANTS)
 def test_beam_scores_equal_teacher_forced_ones(name):
     """B27: with a beam of 4, sentences that end at different steps do not exchange their caches."""
-    words, lengths = 4, set()  # so few words that the end of sentence is often among the best
+    words, lengths = 4, set()  # so few words that the end of sentence is often among the best candidates
     for seed in (0, 2):
         model = make_model(name, seed=seed, task=make_task(words)).float()
         torch.manual_seed(seed)
@@ -187,7 +187,7 @@ def batched_ids(task, data, **options):
 @pytest.mark.parametrize("options", [{"max_tokens": 4000}, {"max_sentences": 7}, {"max_sentences": 1}])
 @pytest.mark.parametrize("sentences", [1, 5, 30])
 def test_no_sentence_is_lost_outside_training(sentences, options):
-    """B01: newer versions of fairseq drop a last batch that is no multiple of 8."""
+    """B01: newer versions of fairseq drop a last batch that is not a multiple of 8."""
     task = task_with()
     task.datasets = {"train": dataset(20), "test": dataset(sentences)}
     assert batched_ids(task, task.datasets["test"], **options) == list(range(sentences))
@@ -231,7 +231,7 @@ def test_resumed_run_sees_the_same_batches():
 
     whole = training_batches(fresh(), 1, 5)
     assert training_batches(fresh(), 5, 5) == training_batches(fresh(), 3, 5) == whole
-    assert training_batches(fresh(), 1, 4) != whole  # the order is another in each epoch
+    assert training_batches(fresh(), 1, 4) != whole  # the order changes with each epoch
 
 
 def test_fixture_dictionaries_agree():

@@ -102,7 +102,7 @@ def test_characters_that_break_lines_become_spaces(character):
     ],
 )
 def test_tokens_equal_those_of_moses(lang, text, tokens):
-    """The tokens are those of Moses' normalize-punctuation, remove-non-printing-char and tokenizer -a, run on each."""
+    """The tokens are output of Moses' normalize-punctuation, remove-non-printing-char and tokenizer -a."""
     assert Preprocessor(lang)(text) == tokens
 
 
@@ -152,7 +152,7 @@ def test_tokenised_text_is_detokenised(lang, text):
     ],
 )
 def test_detokenised_text_equals_that_of_moses(lang, tokens, line):
-    """The text is that of Moses' detokenizer.perl, run on each."""
+    """The text is output of Moses' detokenizer.perl."""
     assert Detokeniser(lang)(tokens) == line
 
 

@@ -1,4 +1,4 @@
-"""Which words wake a head: against loops."""
+"""The words for which a head is awake (has a weight above 0), against loops."""
 
 from collections import Counter
 

@@ -19,7 +19,7 @@ from fairseq_rela.kernels.triton_attention import attend  # noqa: E402
 from fairseq_rela.kernels.triton_norm import gated_rms_norm  # noqa: E402
 
 assert INTERPRETED, "run test_triton.py, or set TRITON_INTERPRET=1"
-# bfloat16 has 8 bits, and the interpreter cuts where a GPU rounds
+# bfloat16 has 8 bits, and the interpreter truncates where a GPU rounds
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 3e-3, torch.bfloat16: 3e-2}
 
 

@@ -35,7 +35,7 @@ def kept(seed, heads, tgt_len, src_len, dropout, device="cpu"):
     words = philox((zero + query, zero + block, zero + head, zero), (seed & LOW, seed >> 32), 7)
     halves = [half for word in words for half in (word & 0xFFFF, word >> 16)]
     a0, a1, b0, b1, c0, c1, d0, d1 = halves
-    # low halves come first, and the last choice of word changes fastest: the order in which the kernel joins them
+    # low halves come first, and the last index of a word changes fastest, which is the kernel's order
     bits = torch.stack((a0, a1, c0, c1, b0, b1, d0, d1), dim=-1).flatten(2)
     return bits[..., :src_len] >= round(dropout * 65536)
 

@@ -211,7 +211,7 @@ def archives():
         }
     )
 
-    # only at the mirror, and there a zip
+    # only at the mirror, where it is a zip
     files[
         "https://huggingface.co/datasets/wmt/wmt18/resolve/main-zip/translation-task/training-parallel-nc-v13.zip"
     ] = zipped(_sides("training-parallel-nc-v13/news-commentary-v13.zh-en.{}", zh.take(150), "zh"))
