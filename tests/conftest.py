@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # others have the other cores
+if "PYTEST_XDIST_WORKER" in os.environ:  # leave the other cores to other processes
     os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 
@@ -53,18 +53,18 @@ def make_model(attention="rela_g", seed=0, task=None, **options):
 
 
 def values_of(model):
-    """A model's state; fairseq 0.12.2 has a buffer there that nobody gives a value and nobody reads."""
+    """Return a model's state without the buffer that fairseq 0.12.2 neither fills nor reads."""
     return {name: value for name, value in model.state_dict().items() if not name.endswith("_float_tensor")}
 
 
 def load_anything(path):
-    """What torch has written, with whatever classes; torch before 1.13 knows no other way, and not the word."""
+    """Load a file of torch with any classes in it; torch before 1.13 has no argument `weights_only`."""
     options = {"weights_only": False} if "weights_only" in inspect.signature(torch.load).parameters else {}
     return torch.load(path, map_location="cpu", **options)
 
 
 def run(*command, cwd=None, env=None, timeout=600):
-    """A command's completed process, output captured as text."""
+    """Run a command and return its completed process, with the output captured as text."""
     return subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
@@ -90,12 +90,12 @@ RELA = (
 
 
 def run_rela(*arguments, **options):
-    """The command `rela`, as the console script runs it."""
+    """Run the command `rela` as the console script does."""
     return run(*RELA, *arguments, **options)
 
 
 def prepare_data(corpus, output, workers):
-    """A data folder of a raw synthetic corpus."""
+    """Prepare a data folder from a raw synthetic corpus."""
     from fairseq_rela.data.prepare import Corpus, prepare
     from fairseq_rela.data.settings import Settings
 
@@ -105,7 +105,7 @@ def prepare_data(corpus, output, workers):
 
 
 def translation_task(data, required_seq_len_multiple):
-    """The plugin's task on such a data folder."""
+    """Return the plugin's task on a data folder of `prepare_data`."""
     from fairseq_rela.tasks.translation_rela import TranslationRelaConfig, TranslationRelaTask
 
     return TranslationRelaTask.setup_task(
@@ -122,7 +122,7 @@ def translation_task(data, required_seq_len_multiple):
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory):
-    """A raw synthetic corpus: folder with train, valid and test files."""
+    """Make a raw synthetic corpus: a folder with train, valid and test files."""
     from fairseq_rela.corpora.synthetic import write_corpus
 
     folder = tmp_path_factory.mktemp("raw")
@@ -132,13 +132,13 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def data(corpus, tmp_path_factory):
-    """The data folder made from it."""
+    """Prepare the data folder of the corpus."""
     return prepare_data(corpus, tmp_path_factory.mktemp("prepared") / "data", workers=2)
 
 
 @pytest.fixture(scope="session")
 def trained(data, tmp_path_factory):
-    """A run of a few updates by fairseq-train, with the plugin by --user-dir: folder of its checkpoints."""
+    """Train a few updates by fairseq-train with --user-dir and return the folder of the checkpoints."""
     folder = tmp_path_factory.mktemp("run")
     result = run_fairseq(
         "train", *train_arguments(data, folder), "--max-update", 8, "--save-interval-updates", 2, "--seed", 5

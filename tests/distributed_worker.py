@@ -1,4 +1,4 @@
-"""What each process of tests/test_distributed.py does. The plugin comes in by fairseq's own ``--user-dir`` import."""
+"""The work of each process of tests/test_distributed.py. fairseq's own ``--user-dir`` import loads the plugin."""
 
 import argparse
 import itertools
@@ -16,12 +16,12 @@ LENGTHS = ((9, 4), (7, 8), (3, 5), (5, 3))
 
 
 def cases(variants):
-    """Every variant at every choice of sites; softmax is the same at all of them."""
+    """Return every variant at every choice of sites; softmax has one choice, as it is the same at all."""
     return [(v, s) for v in variants for s in (SITE_CHOICES if v != "softmax" else SITE_CHOICES[-1:])]
 
 
 def sentences():
-    """(source, target) of each sentence, the end of sentence last and first, as fairseq's batches have it."""
+    """Return (source, target) of each sentence with the end of sentence where fairseq's batches have it."""
     generator = torch.Generator().manual_seed(7)
 
     def words(length):
@@ -31,7 +31,7 @@ def sentences():
 
 
 def batch(pairs):
-    """Left-padded sources, their lengths, right-padded decoder inputs, and the same shifted as what to predict."""
+    """Return left-padded sources, their lengths, right-padded decoder inputs, and the shifted inputs as targets."""
     width, height = max(len(s) for s, _ in pairs), max(len(t) for _, t in pairs)
     sources = torch.full((len(pairs), width), PAD)
     inputs, wanted = torch.full((len(pairs), height), PAD), torch.full((len(pairs), height), PAD)
@@ -43,7 +43,7 @@ def batch(pairs):
 
 
 def loss(model, pairs):
-    """The sum of the negative log-likelihoods over all pieces, in hundredths."""
+    """Return the sum of the negative log-likelihoods over all pieces, divided by 100."""
     sources, lengths, inputs, wanted = batch(pairs)
     log_probabilities = torch.log_softmax(model(sources, lengths, inputs)[0], dim=-1)
     picked = log_probabilities.gather(-1, wanted.unsqueeze(-1)).squeeze(-1)
@@ -51,7 +51,7 @@ def loss(model, pairs):
 
 
 def make(variant, sites):
-    """A small model in float64, the same in every process, with norms that are not trivial."""
+    """Build a small model in float64, the same in every process, with gains and gates that are not trivial."""
     from fairseq.data import Dictionary
 
     from fairseq_rela.models.config import TransformerRelaConfig
@@ -74,7 +74,7 @@ def make(variant, sites):
 
 
 def train(model, pairs, steps=2):
-    """Gradients of the first step, and parameters after a few of gradient descent."""
+    """Return the gradients of the first step, and the parameters after a few steps of gradient descent."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     gradients = {}
     for step in range(steps):
@@ -87,7 +87,7 @@ def train(model, pairs, steps=2):
 
 
 def work(rank, user_dir, meeting_point, results):
-    """Train every case on this process's half of the sentences, and write what came out."""
+    """Train every case on this process's half of the sentences, and write the gradients and parameters."""
     torch.set_num_threads(1)
     assert "fairseq_rela" not in sys.modules
     from fairseq.utils import import_user_module
@@ -99,7 +99,7 @@ def work(rank, user_dir, meeting_point, results):
     pairs = sentences()[2 * rank : 2 * rank + 2]
     outcome = {"plugin": sys.modules["fairseq_rela"].__file__, "cases": {}}
     for variant, sites in cases(VARIANTS):
-        # as fairseq wraps a model; a parameter without a gradient would make the second step fail
+        # wrapped as in fairseq; a parameter without a gradient would make the second step fail
         model = DistributedDataParallel(make(variant, sites), find_unused_parameters=False)
         gradients, parameters = train(model, pairs)
         outcome["cases"][variant, sites] = [

@@ -13,7 +13,7 @@ PAGES = [
 ]
 PAGES += sorted({*(ROOT / "docs").glob("*.md"), ROOT / "CONTRIBUTING.md"} - set(PAGES))
 
-# how a block may be marked by the comment above it
+# the marks of a block in the comment above it
 MARKS = ("run", "parse", "run elsewhere, ", "needs the internet", "needs a GPU")
 
 _BLOCK = re.compile(
@@ -22,7 +22,7 @@ _BLOCK = re.compile(
 
 
 class Block(NamedTuple):
-    """A fenced block: the page it is on, its language, the comment above it (None where there is none), its text."""
+    """A fenced block: its page, its language, the comment above it (None where there is none), and its text."""
 
     page: Path
     line: int
@@ -36,7 +36,7 @@ class Block(NamedTuple):
 
     @property
     def commands(self) -> List[str]:
-        """Return the command lines of a block of shell, joined where they go on, without comments and variables."""
+        """Return the command lines of a block of shell, with continued lines joined, without comments and variables."""
         joined = self.text.replace("\\\n", " ")
         lines = (re.sub(r"(^|\s)#.*$", "", line).strip() for line in joined.splitlines())
         return [re.sub(r"^(?:[A-Z_]+=\S+ +)+", "", line) for line in lines if line]

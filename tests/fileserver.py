@@ -1,4 +1,4 @@
-"""A local HTTP server of files, with faults to order: what a download must survive or refuse.
+"""A local HTTP server of files with configurable faults, which a download must survive or refuse.
 
 with FileServer({"/a.tgz": data}) as server:
     server.faults["/a.tgz"] = Fault(cut=1000, times=1)
@@ -23,7 +23,7 @@ MODIFIED = "Mon, 05 Mar 2018 10:00:00 GMT"
 
 
 def tar_of(members: Dict[str, bytes], compression: str = "gz") -> bytes:
-    """A tar with those members; compression ``gz``, ``bz2``, ``xz`` or none."""
+    """Return a tar with these members; compression is ``gz``, ``bz2``, ``xz`` or none."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode=f"w:{compression}") as archive:
         for name, content in members.items():
@@ -43,23 +43,23 @@ def zip_of(members: Dict[str, bytes]) -> bytes:
 
 @dataclass
 class Fault:
-    """What goes wrong with a path; several may go wrong together.
+    """The faults of a path; several may be combined.
 
     Attributes:
         times: for how many requests (HEAD does not count), None for all.
         status: answer with this status and no file.
         cut: close the connection after so many bytes of each body.
-        wrong: as many bytes, but others.
-        html: a web page with status 200, in place of the file.
+        wrong: as many bytes, but with other values.
+        html: answer with a web page and status 200 instead of the file.
         html_type: call the page, or the file, text/html.
         pause, block: seconds before each block of so many bytes.
-        ranges: False to know nothing of Range requests.
+        ranges: False to ignore Range requests.
         shift: a partial answer that begins so many bytes late.
-        validators: False for neither ETag nor Last-Modified.
-        etag: another ETag than the content's.
-        if_range: False to give partial answers whatever If-Range says.
-        length: ``chunked`` or ``close``, how the end of the body is told without Content-Length.
-        headers: more headers, or other values.
+        validators: False to send neither ETag nor Last-Modified.
+        etag: send this ETag instead of the content's.
+        if_range: False to ignore If-Range and always give partial answers.
+        length: ``chunked`` or ``close``: how the end of the body is marked without Content-Length.
+        headers: headers to add or to replace.
     """
 
     times: Optional[int] = None
@@ -88,7 +88,7 @@ class Request(NamedTuple):
 class FileServer:
     """Serves ``files``, path to bytes or a folder, from a free port of this machine until the context ends.
 
-    ``files`` and ``faults`` may be changed while it runs; ``requests`` are those that came, in order.
+    ``files`` and ``faults`` may be changed while it runs; ``requests`` lists the requests in order of arrival.
     """
 
     def __init__(self, files: Union[Dict[str, bytes], Path]):
@@ -114,11 +114,11 @@ class FileServer:
         return f"http://127.0.0.1:{self._server.server_address[1]}{path}"
 
     def gets(self, path: str) -> List[Optional[str]]:
-        """The Range header of each GET of a path."""
+        """Return the Range header of each GET of a path."""
         return [request.range for request in self.requests if request[:2] == ("GET", path)]
 
     def note(self, request: Request) -> Fault:
-        """Record a request; what shall go wrong with it."""
+        """Record a request and return its fault."""
         with self._lock:
             self.requests.append(request)
             fault = self.faults.get(request.path)
@@ -133,7 +133,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_: Any) -> None:
-        """A client that goes away is part of the tests."""
+        """Ignore clients that close the connection, which is part of the tests."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -177,7 +177,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(206, content[start:], headers, fault)
 
     def _start(self, fault: Fault, etag: str) -> Optional[int]:
-        """Where a partial answer begins, None for the whole file."""
+        """Return the byte where a partial answer begins, None for the whole file."""
         wanted, condition = self.headers["Range"], self.headers["If-Range"]
         if not wanted or not fault.ranges:
             return None

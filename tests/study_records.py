@@ -1,4 +1,4 @@
-"""Study records with known numbers, whose means and differences are computed here by numpy and scipy."""
+"""Study records with known numbers; their means and differences are computed here by numpy and scipy."""
 
 import random
 
@@ -144,7 +144,7 @@ def t_interval(values):
 
 
 def collect(row, base):
-    """Return a row with its means and differences, as the collector of `rela study` makes them."""
+    """Return a row with its means and differences in the form of the collector of `rela study`."""
     done = {run["seed"]: measures(run) for run in row["runs"] if run["state"] == "done"}
     reference = {run["seed"]: measures(run) for run in base["runs"] if run["state"] == "done"}
     row["mean"], differences = {}, {}

@@ -17,8 +17,8 @@ def gold_of(sure, possible=()):
     return Gold(frozenset(sure), frozenset(sure) | frozenset(possible))
 
 
-def test_by_hand():
-    """Four links, of which two are sure and one more is possible; three sure ones in the gold."""
+def test_error_rates_by_hand():
+    """Compare four links, of which two are sure and one is possible in the gold, with three sure gold links."""
     gold = [gold_of({(0, 0), (1, 1), (2, 3)}, {(2, 2)})]
     counts = count(gold, [{(0, 0), (1, 1), (2, 2), (5, 5)}])
     assert counts == (4, 3, 2, 3)
@@ -28,7 +28,7 @@ def test_by_hand():
 
 @settings(max_examples=100, deadline=None)
 @given(SENTENCES)
-def test_by_brute_force_and_within_bounds(sentences):
+def test_error_rates_equal_brute_force_and_stay_within_bounds(sentences):
     gold = [gold_of(sure, possible) for sure, possible, _ in sentences]
     hypothesis = [links for _, _, links in sentences]
     if not any(g.sure for g in gold) and not any(hypothesis):
@@ -44,14 +44,14 @@ def test_by_brute_force_and_within_bounds(sentences):
     assert counts.aer == pytest.approx(1 - (both + may) / (a + s)) and -1e-12 <= counts.aer <= 1
     if any(g.sure for g in gold):
         assert count(gold, [g.sure for g in gold]).aer == 0
-        assert count(gold, [set() for _ in gold]).aer == 1  # nothing aligned is no division by zero
+        assert count(gold, [set() for _ in gold]).aer == 1  # without any link there is no division by zero
         worse = [links | {(9, 9)} for links in hypothesis]
         assert count(gold, worse).aer >= counts.aer
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(LINKS, min_size=1, max_size=4), st.integers(0, 1), st.booleans())
-def test_files_of_either_base_and_direction_are_read_alike(sentences, base, swap):
+def test_files_that_count_from_0_or_1_in_either_direction_read_the_same(sentences, base, swap):
     lines = []
     for links in sentences:
         pairs = [(j, i) if swap else (i, j) for i, j in sorted(links)]
@@ -72,12 +72,12 @@ def test_files_of_either_base_and_direction_are_read_alike(sentences, base, swap
         (["0-0"], {"lengths": [(1, 1), (1, 1)]}, "has 1 lines for 2 sentences"),
     ],
 )
-def test_what_cannot_be(lines, options, message):
+def test_impossible_links_are_refused(lines, options, message):
     with pytest.raises(InputError, match=message):
         read_links(lines, "f", **options)
 
 
-def test_by_the_command_line(tmp_path):
+def test_the_command_counts_from_the_stated_base(tmp_path):
     (tmp_path / "gold").write_text("1-1 2p2\n\n3-1\n")
     (tmp_path / "ours").write_text("0-0 1-1\n0-0\n2-0\n")
     (tmp_path / "text").write_text("a b ||| c d\nx ||| y\na b c ||| d\n")
@@ -91,7 +91,7 @@ def test_by_the_command_line(tmp_path):
 
 @pytest.mark.skipif(not ALIGNMENTS.is_dir(), reason="no shared data")
 @pytest.mark.parametrize("output, aer", [("fast_align", "27.0"), ("giza", "21.4")])
-def test_published_rates(output, aer):
+def test_error_rates_equal_published_ones(output, aer):
     """German-English, RWTH's gold alignment."""
     files = [ALIGNMENTS / "deen.talp", ALIGNMENTS / f"{output}.deen.grow-diagonal.talp"]
     result = run_rela("aer", *files, "--gold-base", 1, "--sentences", ALIGNMENTS / "test.de-en")
@@ -103,8 +103,8 @@ def test_published_rates(output, aer):
 
 @settings(deadline=None, max_examples=50)
 @given(sentences=st.lists(st.sets(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=6), min_size=1, max_size=6))
-def test_a_file_that_fits_better_otherwise_is_told(sentences):
-    """B12: transposed, or counted from another number; against the rates of all four readings."""
+def test_a_file_that_fits_better_transposed_or_shifted_gives_a_warning(sentences):
+    """B12: a transposed file, or one that counts from another base, against the rates of all four readings."""
     readings = {
         "swapped": [{(j, i) for i, j in links} for links in sentences],
         "from 1 more": [{(i + 1, j + 1) for i, j in links} for links in sentences],
@@ -116,12 +116,12 @@ def test_a_file_that_fits_better_otherwise_is_told(sentences):
     assert fits_better(gold, sentences) is None
     for what, hypothesis in readings.items():
         given_rate, said = count(gold, hypothesis).aer, fits_better(gold, hypothesis)
-        # read as it is meant, the rate is 0
+        # with the right reading the rate is 0
         assert (said is not None) == (given_rate > 0.05), what
         assert said is None or said.startswith("the AER would be 0.0 ")
 
 
-def test_the_command_warns_of_it(tmp_path, capsys):
+def test_the_command_warns_of_a_file_that_fits_better_otherwise(tmp_path, capsys):
     from fairseq_rela import cli
 
     (tmp_path / "gold").write_text("0-1 1-2 2-3\n0-2 1-0\n")
@@ -136,8 +136,8 @@ def test_the_command_warns_of_it(tmp_path, capsys):
     assert "warning" not in capsys.readouterr().err
 
 
-def test_a_file_against_itself_is_0_from_whatever_it_counts(tmp_path, capsys):
-    """B12."""
+def test_a_file_against_itself_has_rate_0_with_any_base(tmp_path, capsys):
+    """B12: the base of two equal files does not matter."""
     from fairseq_rela import cli
 
     (tmp_path / "gold").write_text("1-1 2p2\n3-1\n")

@@ -33,7 +33,7 @@ def checkpoint(trained):
 
 @pytest.fixture(scope="module")
 def texts(corpus, data, tmp_path_factory):
-    """Tokenised text with unknown words and empty lines, and its gold links, from 1, the target first."""
+    """Return tokenised text with unknown words and empty lines, and its gold links (from 1, the target first)."""
     folder = tmp_path_factory.mktemp("texts")
     sides = [list(read_lines(data / "text" / f"test.{lang}"))[:SENTENCES] for lang in ("xa", "xb")]
     gold = list(read_lines(corpus / "test.align"))[:SENTENCES]
@@ -79,7 +79,7 @@ def test_analyze_on_text_files_equals_the_chain_by_hand(checkpoint, data, texts,
 @pytest.mark.slow
 @pytest.mark.skipif(not (SHARED / "data").is_dir(), reason="the gold alignment is not in this project")
 def test_the_gold_set_of_german_and_english_equals_the_chain_by_hand(tmp_path):
-    """508 pairs of another domain than the captions that the codes, dictionaries and model are made of."""
+    """The 508 pairs are news; the codes, dictionaries and model come from captions."""
     raw = tmp_path / "raw"
     raw.mkdir()
     for split, name, number in (("train", "train", 2000), ("valid", "val", 100), ("test", "test_2016_flickr", 100)):
@@ -109,7 +109,7 @@ def test_the_gold_set_of_german_and_english_equals_the_chain_by_hand(tmp_path):
 
 
 def word_links(weights, source, target, first):
-    """Links of one head by a loop: ``source`` and ``target`` are the numbers of the words of the pieces."""
+    """Return the links of one head by a loop; ``source`` and ``target`` are the word numbers of the pieces."""
     links = set()
     for word in sorted(set(target)):
         rows = [first + t for t, number in enumerate(target) if number == word]
@@ -123,8 +123,8 @@ def word_links(weights, source, target, first):
     return links
 
 
-def test_links_and_gold_count_the_words_of_raw_files(checkpoint, corpus, data, tmp_path):
-    """In the raw corpus the full stop is written together with the last word, in the gold alignment it is a word."""
+def test_links_and_gold_alignments_count_the_words_of_raw_files(checkpoint, corpus, data, tmp_path):
+    """The full stop is part of the last word in the raw corpus, and a word of its own in the gold alignment."""
     texts, words = [], []
     for lang in ("xa", "xb"):
         texts.append(write(tmp_path / f"raw.{lang}", list(read_lines(corpus / f"test.{lang}"))[:SENTENCES]))
@@ -168,7 +168,7 @@ def test_links_and_gold_count_the_words_of_raw_files(checkpoint, corpus, data, t
 
 
 def test_words_without_tokens_have_numbers_and_no_links(checkpoint, data, tmp_path):
-    """A character that does not print is no token; the words around it keep the numbers of the file."""
+    """A non-printing character is not a token; the words around it keep their numbers in the file."""
     plain = [write(tmp_path / f"plain.{lang}", ["damok so un", "so"]) for lang in ("xa", "xb")]
     odd = [write(tmp_path / f"odd.{lang}", ["\u200b damok \u200b so un \u200b", "so"]) for lang in ("xa", "xb")]
     numbers = [1, 3, 4]
@@ -192,7 +192,7 @@ def test_align_writes_the_links_of_one_head(checkpoint, data, texts, tmp_path, c
     source, target, _ = texts
     pair = ["--source", source, "--target", target, "--tokenised"]
     analysis = analyze_text(checkpoint, DataFolder(data), source, target, True, links=True)
-    assert rela("align", checkpoint, *pair, "--output", tmp_path / "links") == 0  # finds its data folder itself
+    assert rela("align", checkpoint, *pair, "--output", tmp_path / "links") == 0  # finds the data folder
     captured = capsys.readouterr()
     record = load(tmp_path / "links.json")
     lines = (tmp_path / "links").read_text().splitlines()
@@ -211,7 +211,7 @@ def test_align_writes_the_links_of_one_head(checkpoint, data, texts, tmp_path, c
 
 
 def test_the_reverse_model_chooses_the_head_it_agrees_with(checkpoint, data, texts, tmp_path, monkeypatch):
-    """Two heads a direction; the second forward one and the first backward one have the same links."""
+    """Of two heads in each direction, the second forward and the first backward head have the same links."""
     source, target, _ = texts
     back = tmp_path / "back"
     shutil.copytree(data, back)
@@ -261,11 +261,11 @@ def test_heat_maps_of_named_heads_and_sentences(checkpoint, data, texts, tmp_pat
     mean = torch.tensor(examples[0]["weights"]["encoder"][0]).double().mean(0)
     assert torch.allclose(torch.as_tensor(drawn[1].weights), mean, atol=1e-6) and drawn[2].causal
     assert (drawn[0].queries, drawn[0].keys) == (examples[0]["target"], examples[0]["source"])
-    assert rela(*command, "--output", tmp_path / "out") == 0  # the folder holds the maps of the analysis beside it
+    assert rela(*command, "--output", tmp_path / "out") == 0  # the folder also holds the maps of the analysis
     assert not list((tmp_path / "out" / "heatmaps").iterdir())
 
 
-def test_a_single_raw_pair(checkpoint, data, tmp_path, capsys):
+def test_a_single_raw_pair_is_aligned(checkpoint, data, tmp_path, capsys):
     pytest.importorskip("matplotlib")
     texts = [write(tmp_path / name, ["damok so."]) for name in ("one.xa", "one.xb")]
     command = ["analyze", checkpoint, "--data", data, "--source", texts[0], "--target", texts[1]]
@@ -305,7 +305,7 @@ TEXT = "analyze {C} --data {D} --output {O} --source {S} --target {T}"
     ],
     ids=lambda text: text[-60:],
 )
-def test_wrong_use(arguments, words, checkpoint, data, texts, tmp_path, capsys):
+def test_wrong_arguments_are_refused(arguments, words, checkpoint, data, texts, tmp_path, capsys):
     short = write(tmp_path / "short", ["x"])
     places = {"C": checkpoint, "D": data, "S": texts[0], "T": texts[1], "G": short, "O": tmp_path / "out"}
     try:
@@ -320,7 +320,7 @@ def test_wrong_use(arguments, words, checkpoint, data, texts, tmp_path, capsys):
 # --- gold sets ---------------------------------------------------------------------------------------------------
 
 
-def test_gold_sets_in_all_their_forms(tmp_path):
+def test_gold_sets_of_every_format_are_read(tmp_path):
     write(tmp_path / "test.de-en", ["ein Haus ||| a house", " ||| x", "ja ||| "])
     for name in ("deen.talp", "giza.deen.talp"):
         write(tmp_path / name, ["1-1 2p2", "", ""])
@@ -342,7 +342,7 @@ def test_gold_sets_in_all_their_forms(tmp_path):
         False,
         [tmp_path / "t.en", tmp_path / "t.de", links],
     )
-    # the text says which side comes first where the name of the links does not
+    # the text shows which side comes first where the name of the links does not
     assert open_gold_set([tmp_path / "test.de-en", links], ("en", "de"), work).swapped
 
     def refused(match, *paths, languages=("en", "de")):
@@ -359,8 +359,8 @@ def test_gold_sets_in_all_their_forms(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_chain_takes_a_gold_set(checkpoint, corpus, data, tmp_path, capsys):
-    """Its text is the test set's here, so what is measured is what the test set's gold alignment gives."""
+def test_reproduce_accepts_a_gold_set(checkpoint, corpus, data, tmp_path, capsys):
+    """The gold set has the text of the test set here, so both give the same results."""
     run = tmp_path / "synthetic" / "rela_g"
     run.mkdir(parents=True)
     shutil.copyfile(checkpoint, run / "average.pt")

@@ -1,4 +1,4 @@
-"""Links from weights: null rows, ties, words of several pieces; and what fairseq prints of them."""
+"""Links from weights: null rows, ties, words of several pieces, and the alignments that fairseq prints."""
 
 import argparse
 
@@ -22,33 +22,33 @@ from fairseq_rela.alignment import (
 from fairseq_rela.analysis.aer import read_links
 
 
-def test_null_rows_align_nothing():
-    """B10: three targets of which one attends to anything; fairseq's own function gives (0, 0), (2, 1), (0, 2)."""
+def test_null_rows_give_no_links():
+    """B10: of three targets only one attends to a source word; fairseq's own function gives (0, 0), (2, 1), (0, 2)."""
     weights = torch.tensor([[0.0, 0, 0], [0, 0, 2.5], [0, 0, 0]])
     assert strongest_links(weights) == [(2, 1)]
-    assert strongest_links(torch.tensor([[1.0, 3, 3]])) == [(1, 0)]  # the first of equals
+    assert strongest_links(torch.tensor([[1.0, 3, 3]])) == [(1, 0)]  # the first of equal weights
     assert strongest_links(torch.zeros(0, 3)) == strongest_links(torch.zeros(3, 0)) == []
 
 
-def test_negative_weights_align_nothing():
-    """Rows 9 and 10 of Table 1 have them."""
+def test_negative_weights_give_no_links():
+    """The variants of rows 9 and 10 of Table 1 have negative weights."""
     assert strongest_links(torch.tensor([[-0.1, -0.2], [-1.0, 0.1], [-0.1, 0.0]])) == [(1, 1)]
 
 
-def test_steps_and_words():
-    """fairseq feeds </s> first: step t predicts piece t and consumes piece t - 1. Two pieces and </s>, three steps."""
+def test_normal_and_shifted_rows_take_the_right_steps():
+    """fairseq feeds </s> first: step t predicts piece t and consumes piece t - 1. Two pieces and </s> need 3 steps."""
     weights = torch.tensor([[0.0, 1.0, 9.0], [1.0, 0.0, 9.0], [0.0, 2.0, 9.0]])  # (3 steps, 2 source pieces and </s>)
     assert strongest_links(normal_rows(weights)) == [(1, 0), (0, 1)]  # steps 0 and 1; the end gets no word
     assert strongest_links(shifted_rows(weights)) == [(0, 0), (1, 1)]  # steps 1 and 2, which predicts </s>
     assert normal_rows(weights).shape == shifted_rows(weights).shape == (2, 2)
     only_end = torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
-    assert strongest_links(normal_rows(only_end)) == []  # what attends only to the end aligns nothing
+    assert strongest_links(normal_rows(only_end)) == []  # a row that attends only to the end gives no link
 
 
 @settings(deadline=None)
 @given(st.lists(st.booleans(), max_size=6), st.lists(st.booleans(), max_size=6), st.integers(0, 100))
-def test_all_heads_at_once(source_goes_on, target_goes_on, seed):
-    """Leading dimensions are those of layers and heads; a sentence may be empty."""
+def test_all_heads_at_once_equal_each_head_alone(source_goes_on, target_goes_on, seed):
+    """The leading dimensions are layers and heads; a sentence may be empty."""
     source = word_ids(["a@@" if more else "a" for more in source_goes_on])
     target = word_ids(["a@@" if more else "a" for more in target_goes_on])
     weights = torch.rand(2, 3, len(target), len(source), generator=torch.Generator().manual_seed(seed))
@@ -65,13 +65,13 @@ def test_all_heads_at_once(source_goes_on, target_goes_on, seed):
 
 
 @given(st.lists(st.sets(st.tuples(st.integers(0, 30), st.integers(0, 30))), min_size=1, max_size=4))
-def test_alignments_are_read_back(sentences):
+def test_written_alignments_are_read_back(sentences):
     read = read_links(map(as_pharaoh, sentences), "file")
     assert [gold.sure for gold in read] == sentences
     assert as_pharaoh([(10, 1), (2, 3)]) == "2-3 10-1"
 
 
-def test_words_of_several_pieces():
+def test_links_of_words_of_several_pieces():
     """B11: a source word of three pieces, a target word of two."""
     source, target = ["un@@", "be@@", "kannt", "."], ["un@@", "known", "."]
     assert word_ids(source) == [0, 0, 0, 1] and word_ids(target) == [0, 0, 1]
@@ -91,7 +91,7 @@ def test_words_without_pieces_get_no_weight():
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=8), st.lists(st.booleans(), min_size=1, max_size=8))
-def test_merging_against_loops(source_goes_on, target_goes_on):
+def test_merging_equals_loops(source_goes_on, target_goes_on):
     source = word_ids(["a@@" if more else "a" for more in source_goes_on])
     target = word_ids(["a@@" if more else "a" for more in target_goes_on])
     weights = torch.rand(len(target), len(source), generator=torch.Generator().manual_seed(0))
@@ -106,9 +106,9 @@ def test_merging_against_loops(source_goes_on, target_goes_on):
 
 @pytest.mark.parametrize("gnmt_lenpen", [None, 0.6])
 def test_print_alignment_gives_no_link_for_a_null_row(gnmt_lenpen):
-    """B10: fairseq-generate --print-alignment hard."""
+    """B10: the option is fairseq-generate --print-alignment hard."""
     model = make_model("rela_g").float()
-    with torch.no_grad():  # scores far below 0: the last layer's cross-attention attends to nothing
+    with torch.no_grad():  # scores far below 0: the last layer's cross-attention has null rows only
         attention = model.decoder.layers[-1].encoder_attn
         attention.q_proj.weight.zero_()
         attention.k_proj.weight.zero_()
@@ -120,7 +120,7 @@ def test_print_alignment_gives_no_link_for_a_null_row(gnmt_lenpen):
     assert all(h["alignment"] == [] for hypotheses in finished for h in hypotheses)
 
 
-def test_print_alignment_elsewhere_agrees_with_fairseq():
+def test_print_alignment_without_null_rows_agrees_with_fairseq():
     dictionary = make_dictionary()
     pad, eos = dictionary.pad(), dictionary.eos()
     generator = task_with().build_generator(

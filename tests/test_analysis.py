@@ -1,4 +1,4 @@
-"""Captured weights and what is counted in them, against loops."""
+"""Captured weights and their counts, against loops."""
 
 import shutil
 import statistics
@@ -24,7 +24,7 @@ from fairseq_rela.variants import VARIANTS
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000))
-def test_counts_against_loops(seed):
+def test_counts_equal_loops(seed):
     generator = torch.Generator().manual_seed(seed)
     weights = torch.rand(3, 2, 4, 5, generator=generator)
     weights[torch.rand(weights.shape, generator=generator) < 0.6] = 0
@@ -51,17 +51,17 @@ def test_counts_against_loops(seed):
     assert total.null_rate_variance == pytest.approx(statistics.variance(rates))
 
 
-def test_variance_over_heads_is_the_sample_s():
-    """The paper prints 0.256 of eight heads, which the population variance of rates from 0 to 1 cannot reach."""
+def test_variance_over_heads_is_the_sample_variance():
+    """The paper prints 0.256 for eight heads; the population variance of rates from 0 to 1 cannot exceed 0.25."""
     allowed = torch.ones(1, 1, 1, dtype=torch.bool)
     for heads, highest in ((8, 2 / 7), (4, 1 / 3), (2, 1 / 2)):
         weights = torch.tensor([0.0, 1.0] * (heads // 2)).reshape(1, heads, 1, 1)
         assert count_sparsity(weights, allowed).null_rate_variance == pytest.approx(highest)
-    assert count_sparsity(torch.zeros(1, 1, 1, 1), allowed).null_rate_variance is None  # of one head there is none
+    assert count_sparsity(torch.zeros(1, 1, 1, 1), allowed).null_rate_variance is None  # none for one head
 
 
 def test_a_dense_causal_matrix_is_not_sparse():
-    """B15: the future is no zero, nor is padding."""
+    """B15: weights of the future and of padding are not counted as zeros."""
     allowed = torch.ones(1, 6, 6, dtype=torch.bool).tril()
     weights = torch.softmax(torch.zeros(1, 2, 6, 6).masked_fill(~allowed, -torch.inf), -1)
     counts = count_sparsity(weights, allowed)
@@ -84,8 +84,8 @@ def captured(model, source, lengths, target):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_all_heads_of_all_sites_and_the_same_output(name):
-    """B11, B50: every layer and head, and recording changes nothing; also for softmax."""
+def test_recording_gives_all_heads_of_all_sites_and_the_same_output(name):
+    """B11, B50: every layer and head is recorded, and recording changes no output; also for softmax."""
     model = make_model(name)
     source, lengths, target = random_batch()
     with torch.no_grad():
@@ -99,12 +99,12 @@ def test_all_heads_of_all_sites_and_the_same_output(name):
         assert w.shape == (3, 4, queries, keys) and w.dtype in (torch.float32, torch.float64)
         if name in ("softmax", "sparsemax", "entmax15"):
             torch.testing.assert_close(w.sum(-1), torch.ones_like(w.sum(-1)))
-    # nothing of the recording is left behind
+    # recording leaves no replaced methods behind
     assert not any("forward" in vars(m) for ms in attention_modules(model).values() for m in ms.values())
     assert all(m.skip_embed_dim_check == (name != "softmax") for m in attention_modules(model)["cross"].values())
 
 
-def test_fairseqs_own_transformer_can_be_looked_into():
+def test_weights_of_fairseqs_own_transformer_are_recorded():
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
@@ -136,7 +136,7 @@ def test_sparsity_does_not_depend_on_padding_or_batches():
     assert 0 < together.sparsity < 1
 
 
-def test_a_module_that_does_not_run_is_noticed():
+def test_a_module_that_does_not_run_is_an_error():
     model = make_model("rela_g")
     source, lengths, _ = random_batch()
     with pytest.raises(RuntimeError, match="did not run"), recorded_weights(attention_modules(model)):
@@ -149,7 +149,7 @@ def task(data):
 
 
 def by_sentence(model, task, **options):
-    """Sentence to module to weights without padding, each held against what is allowed."""
+    """Return sentence to module to weights without padding, after checking their allowed cells."""
     sentences = {}
     for batch in capture(model, task, "test", **options):
         for row, index in enumerate(batch.ids):
@@ -170,7 +170,7 @@ def by_sentence(model, task, **options):
 
 @pytest.mark.parametrize("name", ["rela_g", "softmax"])
 def test_batches_of_any_size_give_the_weights_of_a_sentence_alone(task, name):
-    """B26: in fairseq's own left-padded form, and in the order of the file whatever the order of the batches."""
+    """B26: sources are left-padded as in fairseq; results keep the order of the file in any order of batches."""
     model = make_model(name, task=task)
     small, large = (by_sentence(model, task, max_tokens=tokens) for tokens in (1, 4000))
     assert sorted(small) == sorted(large) == list(range(300))
@@ -187,8 +187,8 @@ def test_batches_of_any_size_give_the_weights_of_a_sentence_alone(task, name):
             torch.testing.assert_close(large[index][key], weights[0][:, queries, keys])
 
 
-def test_shuffled_targets(task):
-    """Every source with the target of another sentence, all targets used, and the same ones for the same seed."""
+def test_shuffled_targets_come_from_other_sentences(task):
+    """Every source gets the target of another sentence; all targets are used; equal seeds give equal pairs."""
     model = make_model(task=task)
     own, shuffled, again = (by_sentence(model, task, **o) for o in ({}, {"shuffle_seed": 1}, {"shuffle_seed": 1}))
     order = derangement(300, 1)
@@ -198,24 +198,24 @@ def test_shuffled_targets(task):
         torch.testing.assert_close(shuffled[index][encoder], own[index][encoder])
         torch.testing.assert_close(shuffled[index][cross], again[index][cross])
         assert shuffled[index][cross].shape[1:] == (dataset.tgt_sizes[order[index]], dataset.src_sizes[index])
-        # before a decoder has seen anything of the source, it sees only the target
+        # the first decoder self-attention depends on the target alone
         self_attention = "decoder.layers.0.self_attn"
         torch.testing.assert_close(shuffled[index][self_attention], own[order[index]][self_attention])
 
 
 @given(st.integers(2, 60), st.integers(0, 1000))
-def test_nothing_keeps_its_place(number, seed):
+def test_shuffling_moves_every_sentence(number, seed):
     order = derangement(number, seed)
     assert sorted(order) == list(range(number)) and all(i != j for i, j in enumerate(order))
     assert order == derangement(number, seed)
 
 
-def test_one_sentence_cannot_be_shuffled():
+def test_one_sentence_alone_cannot_be_shuffled():
     with pytest.raises(InputError, match="larger subset"):
         derangement(1, 1)
 
 
-def test_what_cannot_be_captured_is_named(task):
+def test_a_missing_subset_and_a_sentence_over_the_limit_are_named(task):
     with pytest.raises(InputError, match="no subset 'nothere'"):
         next(capture(make_model(task=task), task, "nothere"))
     model = make_model(task=task, max_target_positions=10)
@@ -223,8 +223,8 @@ def test_what_cannot_be_captured_is_named(task):
         next(capture(model, task, "test"))
 
 
-def test_unknown_pieces_keep_their_word(task, data, tmp_path):
-    """``<unk>`` of the binary data does not say whether its word goes on."""
+def test_unknown_pieces_stay_in_their_word(task, data, tmp_path):
+    """``<unk>`` in binary data does not show whether its word continues."""
     lines = [list(read_lines(data / "bpe" / f"test.{lang}")) for lang in ("xa", "xb")]
     sentences = read_sentences(task, data, "test")
     assert [" ".join(s.source) for s in sentences] == [line + " </s>" for line in lines[0]]
@@ -249,8 +249,8 @@ def test_unknown_pieces_keep_their_word(task, data, tmp_path):
 HISTORY = {"num_updates": 1, "best_loss": 1.0, "criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}}
 
 
-def test_a_checkpoint_of_fairseqs_own_transformer(data, tmp_path):
-    """B02: fairseq 0.12.2 runs a fused encoder layer once a model is loaded, in which nothing can be seen."""
+def test_a_checkpoint_of_fairseqs_own_transformer_is_analysed(data, tmp_path):
+    """B02: after loading, fairseq 0.12.2 runs a fused encoder layer, which does not return its weights."""
     from fairseq import options, tasks
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
@@ -277,7 +277,7 @@ def test_a_checkpoint_of_fairseqs_own_transformer(data, tmp_path):
 
 
 def plain(cfg):
-    """As fairseq writes a configuration."""
+    """Return a configuration in the form that fairseq writes."""
     from omegaconf import OmegaConf
 
     return OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)

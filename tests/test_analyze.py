@@ -1,4 +1,4 @@
-"""The whole analysis of models that were not trained, against sentences looked at one by one."""
+"""The whole analysis of untrained models, against loops over single sentences."""
 
 import argparse
 import contextlib
@@ -36,7 +36,7 @@ SENTENCES = 60
 
 @pytest.fixture(scope="module")
 def corpus(corpus, tmp_path_factory):
-    """A corpus of which the test set is so small that it can be counted by loops."""
+    """Make a corpus whose test set is small enough to be counted by loops."""
     folder = tmp_path_factory.mktemp("small")
     for path in corpus.iterdir():
         kept = list(read_lines(path))[: SENTENCES if path.stem == "test" else None]
@@ -56,7 +56,7 @@ def task(data):
 
 @pytest.fixture
 def analyze(data, task, tmp_path, monkeypatch):
-    """The analysis of a model that no checkpoint holds."""
+    """Return a function that analyses a model in memory, without a checkpoint."""
 
     def run(model, **options):
         checkpoint = tmp_path / "model.pt"
@@ -68,7 +68,7 @@ def analyze(data, task, tmp_path, monkeypatch):
 
 
 def biased(name, task, **options):
-    """A model of which some queries attend to nothing: scores of random size around a low mean."""
+    """Build a model with some null queries: scores of random size around a low mean."""
     model = make_model(name, task=task, **options)
     with torch.no_grad():
         for modules in attention_modules(model).values():
@@ -79,7 +79,7 @@ def biased(name, task, **options):
 
 
 def one_by_one(model, task, subset="test", targets=None):
-    """Index to module to weights (H, T, S) of a sentence that is a batch by itself."""
+    """Return index to module to weights (H, T, S), with one sentence a batch."""
     task.load_dataset(subset)
     dataset, sentences = task.dataset(subset), {}
     for index in range(len(dataset)):
@@ -94,12 +94,12 @@ def one_by_one(model, task, subset="test", targets=None):
 
 
 def rows_of(weights, decoder):
-    """Rows of one head as lists of what a query may attend to."""
+    """Return the rows of one head as lists of the weights that a query may use."""
     return [row[: t + 1] if decoder else row for t, row in enumerate(weights.tolist())]
 
 
-def test_every_figure_by_one_sentence_at_a_time(analyze, task, data, corpus):
-    """Sparsity, null rates, the hallucination test, alignment, diversity and wake, none of them by the tested code."""
+def test_every_figure_equals_loops_over_single_sentences(analyze, task, data, corpus):
+    """Sparsity, null rates, hallucination test, alignment, diversity and wake, all without the tested code."""
     model = biased("rela_g", task)
     tags = corpus / "gender.tags"  # two tags, by the length of the word
     words = [[line.split() for line in read_lines(data / "text" / f"test.{lang}")] for lang in ("xa", "xb")]
@@ -141,7 +141,7 @@ def test_every_figure_by_one_sentence_at_a_time(analyze, task, data, corpus):
         for key in ("sparsity", "null_rate"):
             mean = sum(layer[key] for layer in result["sites"][site]["layers"]) / 2
             assert result["sites"][site][key] == pytest.approx(mean)
-    assert 0.05 < result["sites"]["cross"]["null_rate"] < 0.95  # else the above says little
+    assert 0.05 < result["sites"]["cross"]["null_rate"] < 0.95  # otherwise the assertions above test little
 
     gold = read_links(read_lines(corpus / "test.align"), "gold")
     for kind, first in (("normal", 0), ("shifted", 1)):
@@ -165,7 +165,7 @@ def test_every_figure_by_one_sentence_at_a_time(analyze, task, data, corpus):
 
 
 def word_of(pieces):
-    """The number of the word of each piece, and the words."""
+    """Return the word number of each piece, and the words."""
     text = " ".join(pieces)
     words = text.replace("@@ ", "").split()
     numbers, seen = [], 0
@@ -176,7 +176,7 @@ def word_of(pieces):
 
 
 def loop_links(weights, first, source, target):
-    """Links of one head: row ``first + t`` belongs to target piece t; </s> is left out on both sides."""
+    """Return the links of one head; row ``first + t`` is target piece t, without </s> on either side."""
     links = set()
     source_words, target_words = word_of(source)[0], word_of(target)[0]
     for word in sorted(set(target_words)):
@@ -192,7 +192,7 @@ def loop_links(weights, first, source, target):
 
 
 def check_wake(result, site, layer, sentences, name, pieces, words):
-    """By the word that a step consumes."""
+    """Check the wake rates by the word that each step consumes."""
     side, first = (0, 0) if site == "encoder" else (1, 1)
     for head in range(HEADS):
         seen, woken, by_tag = Counter(), Counter(), defaultdict(list)
@@ -215,7 +215,7 @@ def check_wake(result, site, layer, sentences, name, pieces, words):
 
 
 def fairseqs_own(task):
-    """fairseq's Transformer: 2 + 2 layers, 2 heads."""
+    """Build fairseq's Transformer: 2 + 2 layers, 2 heads."""
     parser = options.get_training_parser()
     args = options.parse_args_and_arch(parser, ["data", "--arch", "transformer_tiny"])
     torch.manual_seed(0)
@@ -223,7 +223,7 @@ def fairseqs_own(task):
 
 
 def word_rows(weights, site, source, target):
-    """Rows of one head on one sentence: for each query word the weights of the words it may attend to."""
+    """Return the rows of one head: for each query word the weights of the words that it may attend to."""
     source, target = word_of(source)[0], word_of(target)[0]
     if site == "encoder":
         queries = keys = list(enumerate(source))
@@ -251,8 +251,8 @@ WORD_MODELS = {
 
 
 @pytest.mark.parametrize("name", WORD_MODELS)
-def test_words_by_one_sentence_at_a_time(analyze, task, data, name):
-    """Sparsity, null rates, their variance and the hallucination test of words, by loops over sentences."""
+def test_word_level_figures_equal_loops_over_single_sentences(analyze, task, data, name):
+    """Sparsity, null rates, their variance and the hallucination test of words."""
     model = WORD_MODELS[name](task)
     result = analyze(model, examples=0)["words"]
     assert sorted(result) == ["shuffled", "sites"]
@@ -292,7 +292,7 @@ def test_words_by_one_sentence_at_a_time(analyze, task, data, name):
         assert cross["sparsity"] == cross["null_rate"] == 0
 
 
-def test_one_level_alone(analyze, task, tmp_path):
+def test_one_level_is_computed_alone(analyze, task, tmp_path):
     model = biased("rela_g", task)
     both, pieces, words = (analyze(model, level=level) for level in (None, "pieces", "words"))
     assert (both["level"], pieces["level"], words["level"]) == ("pieces", "pieces", "words")
@@ -317,8 +317,8 @@ def test_sentences_without_words_have_no_word_level():
     assert list(make_levels(Options(level="pieces"), sentences, "test")) == ["pieces"]
 
 
-def test_layer_attention_of_normalised_heads(analyze, task, data, corpus):
-    """Each head counts as much as any other, by loops; softmax heads do so already."""
+def test_layer_attention_gives_every_normalised_head_equal_weight(analyze, task, data, corpus):
+    """Against loops; softmax heads have equal weight already."""
     model = biased("rela_g", task)
     raw, result = (analyze(model, gold=corpus / "test.align", layer_attention=kind) for kind in ("raw", "normalised"))
     assert (raw["layer_attention"], result["layer_attention"]) == ("raw", "normalised")
@@ -334,7 +334,7 @@ def test_layer_attention_of_normalised_heads(analyze, task, data, corpus):
                 shares = [[[w / (sum(row) or 1) for w in row] for row in head] for head in heads]
                 links.append(loop_links(torch.tensor(shares).mean(0), first, *sides))
             got = result["alignment"][kind]["layers"][layer]["layer_attention"]["aer"]
-            assert got == pytest.approx(count(gold, links).aer, abs=1e-3)  # equal maxima may differ in the last digit
+            assert got == pytest.approx(count(gold, links).aer, abs=1e-3)  # equal maxima may differ by rounding
             assert got != raw["alignment"][kind]["layers"][layer]["layer_attention"]["aer"]
     with pytest.raises(InputError, match="give one of raw, normalised"):
         analyze(model, layer_attention="sum")
@@ -344,7 +344,7 @@ def test_layer_attention_of_normalised_heads(analyze, task, data, corpus):
 
 
 def flat(value, path=""):
-    """Every number in nested lists and dictionaries by its place."""
+    """Yield every number in nested lists and dictionaries with its path."""
     if isinstance(value, dict):
         return {k: v for key, item in value.items() for k, v in flat(item, f"{path}/{key}").items()}
     if isinstance(value, list):
@@ -353,7 +353,7 @@ def flat(value, path=""):
 
 
 def test_the_size_of_batches_does_not_matter(analyze, task, corpus):
-    """B15, B26: padding is counted nowhere."""
+    """B15, B26: no figure counts padding."""
     model = biased("rela_g", task)
     small, large = (flat(analyze(model, gold=corpus / "test.align", max_tokens=n)) for n in (1, 8000))
     assert small.keys() == large.keys()
@@ -365,8 +365,8 @@ def test_the_size_of_batches_does_not_matter(analyze, task, corpus):
 
 
 @pytest.mark.parametrize("name", ["softmax", "sparsemax", "entmax15"])
-def test_weights_that_sum_to_one(analyze, task, name):
-    """They have no null rows and one diversity; softmax has no zeros either (B15)."""
+def test_normalised_weights_have_no_null_rows(analyze, task, name):
+    """They have only one diversity; softmax has no zeros either (B15)."""
     model = make_model(name, task=task)
     result = analyze(model)
     assert (result["label"], result["attention_sites"]) == (name, ["encoder", "decoder", "cross"])
@@ -386,7 +386,7 @@ def test_weights_that_sum_to_one(analyze, task, name):
 
 
 @pytest.mark.parametrize("name", ["rela_g_gelu", "rela_g_leaky_relu"])
-def test_negative_weights(analyze, task, name):
+def test_negative_weights_are_analysed(analyze, task, name):
     result = analyze(biased(name, task), links=True)
     for entry in result["sites"].values():
         assert all(0 <= d <= math.log(HEADS) for d in entry["diversity"].values())
@@ -419,7 +419,7 @@ def test_examples_are_the_same_for_every_model(analyze, task, data):
                 torch.testing.assert_close(got, weights[example["id"]][name], rtol=1e-3, atol=1e-12)
 
 
-def test_the_nearest_examples_where_none_is_of_moderate_length():
+def test_the_nearest_examples_are_taken_where_none_has_moderate_length():
     lengths = [3, 50, 7, 22, 100, 4]
     sentences = [(["a"] * n, ["b"] * n) for n in lengths]
     sentences = [Sentence(*sentence) for sentence in sentences]
@@ -428,11 +428,11 @@ def test_the_nearest_examples_where_none_is_of_moderate_length():
     assert choose_examples(sentences, 0) == []
 
 
-def test_files(analyze, task, data, corpus, tmp_path):
+def test_analysis_files_are_written(analyze, task, data, corpus, tmp_path):
     result = analyze(biased("rela_g", task), gold=corpus / "test.align", examples=2)
     folder = tmp_path / "out"
     (folder / "alignments").mkdir(parents=True)
-    (folder / "alignments" / "normal.layer9.head0.pharaoh").write_text("0-0\n")  # of another model
+    (folder / "alignments" / "normal.layer9.head0.pharaoh").write_text("0-0\n")  # files of another model
     record.write(result, folder)
     written = json.loads((folder / "analysis.json").read_text())
     assert written == {key: value for key, value in result.items() if key not in ("examples", "links")}
@@ -453,8 +453,8 @@ def test_files(analyze, task, data, corpus, tmp_path):
                 assert count(gold, links).aer == pytest.approx(rate["aer"])
 
 
-def test_gold_files_of_other_conventions(analyze, task, corpus, tmp_path):
-    """From 1, target first, with possible links: the same rates. Links that are only possible: no division by zero."""
+def test_gold_files_of_other_conventions_give_the_same_rates(analyze, task, corpus, tmp_path):
+    """Files from 1, target first, with possible links. Only possible links cause no division by zero."""
     model = biased("rela_g", task)
     lines = [[tuple(map(int, link.split("-"))) for link in line.split()] for line in read_lines(corpus / "test.align")]
     other, possible = tmp_path / "other", tmp_path / "possible"
@@ -473,7 +473,7 @@ def test_gold_files_of_other_conventions(analyze, task, corpus, tmp_path):
     assert nothing["layers"][0]["layer_attention"] == {"aer": 1, "precision": 0, "recall": 0}
 
 
-def test_files_that_do_not_fit(analyze, task, corpus, data, tmp_path):
+def test_files_that_do_not_match_the_data_are_refused(analyze, task, corpus, data, tmp_path):
     model = make_model(task=task)
     lines = list(read_lines(corpus / "test.align"))
 
@@ -494,7 +494,7 @@ def test_files_that_do_not_fit(analyze, task, corpus, data, tmp_path):
     refused("59 lines for 60 sentences", gold=written("short", *lines[:-1]))
     refused("not UTF-8", gold=written("latin", "é", encoding="latin-1"))
     refused("cannot be read", gold=tmp_path / "nothere")
-    # words of the gold alignment that are not those of the prepared text
+    # the words of the gold alignment differ from those of the prepared text
     texts = [list(read_lines(corpus / f"test.{lang}")) for lang in ("xa", "xb")]
     written("beside.xa", texts[0][0] + " and more", *texts[0][1:])
     written("beside.xb", *texts[1])
@@ -514,7 +514,7 @@ def test_files_that_do_not_fit(analyze, task, corpus, data, tmp_path):
     refused("temperatures", taus=(0.0,))
 
 
-def test_a_model_that_diverged(analyze, task):
+def test_a_model_that_diverged_is_refused(analyze, task):
     model = make_model("relu", task=task)
     with torch.no_grad():
         attention_modules(model)["cross"]["decoder.layers.1.encoder_attn"].q_proj.bias.fill_(torch.nan)
@@ -523,7 +523,7 @@ def test_a_model_that_diverged(analyze, task):
 
 
 def test_an_analysis_of_an_earlier_version_is_made_again(data, tmp_path, monkeypatch):
-    """It has no level of words and another variance; one that is of the same inputs and complete is kept."""
+    """An earlier version wrote no word level and another variance. A complete analysis of the same inputs is kept."""
     (tmp_path / "average.pt").write_bytes(b"stands for the model")
     (tmp_path / "examples.json").write_text("{}")
     made_of = {"sha256": sha256(tmp_path / "average.pt"), "data": data_checksums(data, "test"), "gold": None}
@@ -541,7 +541,7 @@ def test_an_analysis_of_an_earlier_version_is_made_again(data, tmp_path, monkeyp
 
 
 def test_words_that_unknown_pieces_hide_are_not_counted_against_gold(data, tmp_path, capsys):
-    """Data of fairseq-preprocess have <unk>, which does not say whether its word goes on."""
+    """Data of fairseq-preprocess have <unk>, which does not show whether its word continues."""
     dictionary = argparse.Namespace(unk_word="<unk>")
     cfg = argparse.Namespace(source_lang="xa", target_lang="xb")
     task = argparse.Namespace(cfg=cfg, source_dictionary=dictionary, target_dictionary=dictionary)
@@ -556,7 +556,7 @@ def test_words_that_unknown_pieces_hide_are_not_counted_against_gold(data, tmp_p
     assert capsys.readouterr().err == ""
 
 
-def test_data_that_has_changed(data, tmp_path):
+def test_data_that_has_changed_is_refused(data, tmp_path):
     copy = tmp_path / "data"
     shutil.copytree(data, copy)
     assert data_checksums(copy, "test") == data_checksums(data, "test")

@@ -1,4 +1,4 @@
-"""`rela analyze`, on a model trained for a few updates, against what is counted elsewhere."""
+"""`rela analyze` on a model trained for a few updates, against counts that the test makes itself."""
 
 import json
 
@@ -10,7 +10,7 @@ from fairseq_rela.analysis.analyze import summarise
 pytestmark = pytest.mark.slow
 
 
-def test_what_is_written(corpus, data, trained, tmp_path):
+def test_the_command_writes_figures_links_and_rates(corpus, data, trained, tmp_path):
     checkpoint = trained / "checkpoint_last.pt"
     arguments = ["analyze", checkpoint, "--data", data, "--output", tmp_path / "out"]
     result = run_rela(*arguments, "--gold", corpus / "test.align")
@@ -35,7 +35,7 @@ def test_what_is_written(corpus, data, trained, tmp_path):
         best = [min(head["aer"] for head in layer["heads"]) for layer in layers]
         assert analysis["alignment"][kind]["aoh"] == pytest.approx(sum(best) / len(best))
         assert [layer["heads"][layer["best_head"]]["aer"] for layer in layers] == best
-    # the links that are written give the rate that is told
+    # the written links give the reported rate
     file = tmp_path / "out" / "alignments" / "normal.layer0.head1.pharaoh"
     rate = run_rela("aer", corpus / "test.align", file, "--gold-base", 0).stdout
     assert rate.startswith(f"AER {100 * analysis['alignment']['normal']['layers'][0]['heads'][1]['aer']:.1f} ")

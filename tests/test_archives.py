@@ -1,4 +1,4 @@
-"""Members come whole from whatever kind of archive, or not at all; nothing is unpacked."""
+"""Members of every kind of archive are read whole or refused; nothing is unpacked."""
 
 import gzip
 import io
@@ -30,7 +30,7 @@ def content_of(path, wanted):
 
 
 def refused(function, *arguments):
-    """The one-line message."""
+    """Return the one-line message."""
     with pytest.raises(InputError) as error:
         function(*arguments)
     assert "\n" not in str(error.value) and str(arguments[0]) in str(error.value)
@@ -38,7 +38,7 @@ def refused(function, *arguments):
 
 
 def tar_with(*entries):
-    """A tar of (TarInfo, content) pairs."""
+    """Return a tar of (TarInfo, content) pairs."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for info, content in entries:
@@ -63,13 +63,13 @@ PACKED = {
 
 @pytest.mark.parametrize("expected", PACKED)
 @pytest.mark.parametrize("name", ["a.zip", "a.tar", "a"])
-def test_the_kind_is_told_by_content(tmp_path, expected, name):
+def test_the_kind_is_recognised_by_content(tmp_path, expected, name):
     path = put(tmp_path, PACKED[expected], name)
     assert kind(path) == expected
     verify(path)
 
 
-def test_plain_is_what_is_nothing_else(tmp_path):
+def test_content_of_no_other_kind_is_a_plain_file(tmp_path):
     for content in (LF, b"\x1f", b"P", b"x" * 600):
         path = put(tmp_path, content)
         assert kind(path) == "plain"
@@ -77,7 +77,7 @@ def test_plain_is_what_is_nothing_else(tmp_path):
 
 
 @pytest.mark.parametrize("packed", [name for name in PACKED if name.startswith(("tar", "zip"))])
-def test_members_in_the_archives_order(tmp_path, packed):
+def test_members_come_in_the_order_of_the_archive(tmp_path, packed):
     path = put(tmp_path, PACKED[packed])
     given = [(name, file.read()) for name, file in read_members(path, ["README", "./training/corpus.*"])]
     assert given == list(MEMBERS.items())
@@ -93,8 +93,8 @@ def test_a_star_does_not_cross_folders(tmp_path):
     assert content_of(path, ["*.de"]) == {"x.de": b"3"}
 
 
-def test_gzipped_members_of_a_gzipped_tar(tmp_path):
-    """As the Giga corpus, which is called .tar."""
+def test_gzipped_members_of_a_gzipped_tar_are_read(tmp_path):
+    """The Giga corpus has this form, and is called .tar."""
     path = put(
         tmp_path,
         tar_of({"./giga.fr.gz": gzip.compress(NOISE, mtime=0), "giga.en.gz": gzip.compress(LF, mtime=0)}),
@@ -121,7 +121,7 @@ def test_a_tar_of_two_gzip_members_is_read_to_its_end(tmp_path):
 
 @pytest.mark.parametrize("packed", PACKED)
 @pytest.mark.parametrize("part", [0.3, 0.9, 0.9999])
-def test_what_is_cut_is_noticed(tmp_path, packed, part):
+def test_a_truncated_archive_is_refused(tmp_path, packed, part):
     path = put(tmp_path, PACKED[packed][: int(len(PACKED[packed]) * part)])
     if packed == "tar" and part == 0.9999:
         return  # only padding is lost
@@ -129,8 +129,8 @@ def test_what_is_cut_is_noticed(tmp_path, packed, part):
     assert "damaged or truncated" in refused(content_of, path, ["training/*"] if len(packed) != 2 else [""])
 
 
-def test_a_zip_by_a_method_that_is_not_read(tmp_path):
-    """Windows packs files of over 2 GB by deflate64."""
+def test_a_zip_with_an_unsupported_method_is_refused(tmp_path):
+    """Windows packs files of more than 2 GB by deflate64."""
     content = PACKED["zip"]
     for mark, place in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
         at = content.index(mark) + place
@@ -139,20 +139,20 @@ def test_a_zip_by_a_method_that_is_not_read(tmp_path):
         assert "packed in a way that is not read" in refused(function, put(tmp_path, content), *arguments)
 
 
-def test_a_tar_cut_between_members_is_noticed(tmp_path):
-    """tarfile itself takes that for the end."""
+def test_a_tar_cut_between_members_is_refused(tmp_path):
+    """tarfile itself reads such a cut as the end of the archive."""
     path = put(tmp_path, tar_with(entry("a"), entry("b"))[:1024])
     assert "before the end marker" in refused(verify, path)
     assert "before the end marker" in refused(content_of, path, ["a"])
 
 
-def test_a_tar_with_a_damaged_header_in_the_middle_is_noticed(tmp_path):
+def test_a_tar_with_a_damaged_header_in_the_middle_is_refused(tmp_path):
     tar = bytearray(tar_with(entry("a"), entry("b"), entry("c")))
     tar[1024] ^= 255
     assert "bad checksum before the end marker" in refused(verify, put(tmp_path, bytes(tar)))
 
 
-def test_a_second_tar_behind_the_end_is_noticed_and_padding_is_not(tmp_path):
+def test_a_second_tar_behind_the_end_is_refused_and_padding_is_not(tmp_path):
     tar = tar_with(entry("a"))
     assert "something stands after the end" in refused(verify, put(tmp_path, tar + tar))
     verify(put(tmp_path, tar + bytes(100000)))
@@ -160,7 +160,7 @@ def test_a_second_tar_behind_the_end_is_noticed_and_padding_is_not(tmp_path):
 
 
 @pytest.mark.parametrize("packed", ["tar.gz", "zip", "gz"])
-def test_a_wrong_byte_is_noticed(tmp_path, packed):
+def test_a_wrong_byte_is_refused(tmp_path, packed):
     content = bytearray(PACKED[packed])
     content[len(content) // 2] ^= 1
     path = put(tmp_path, bytes(content))
@@ -170,8 +170,8 @@ def test_a_wrong_byte_is_noticed(tmp_path, packed):
     )
 
 
-def test_a_wrong_checksum_of_a_gzipped_tar_is_noticed(tmp_path):
-    """tarfile's own streaming does not compare it."""
+def test_a_wrong_checksum_of_a_gzipped_tar_is_refused(tmp_path):
+    """tarfile's own streaming does not compare the checksum."""
     content = bytearray(PACKED["tar.gz"])
     content[-8] ^= 1
     path = put(tmp_path, bytes(content))
@@ -180,7 +180,7 @@ def test_a_wrong_checksum_of_a_gzipped_tar_is_noticed(tmp_path):
 
 
 @pytest.mark.parametrize("packed", ["gz", "tar.gz"])
-def test_garbage_behind_gzip_is_noticed(tmp_path, packed):
+def test_garbage_behind_gzip_is_refused(tmp_path, packed):
     assert "damaged" in refused(verify, put(tmp_path, PACKED[packed] + b"garbage"))
 
 
@@ -200,17 +200,17 @@ def test_a_web_page_is_refused(tmp_path, page):
 
 
 @pytest.mark.parametrize("text", [b'<srcset setid="x">\n', b"<!DOCTYPE mteval>\n", b"<htmlish\n", b"a <html>\n"])
-def test_what_only_resembles_a_web_page_is_not(tmp_path, text):
+def test_text_that_only_resembles_a_web_page_is_accepted(tmp_path, text):
     verify(put(tmp_path, text))
 
 
-def test_empty_and_zeros_are_refused(tmp_path):
+def test_empty_files_and_files_of_zeros_are_refused(tmp_path):
     assert "empty file" in refused(verify, put(tmp_path, b""))
     assert "zero bytes" in refused(verify, put(tmp_path, bytes(10240)))
     assert "cannot be read" in refused(verify, tmp_path / "absent")
 
 
-def test_what_is_missing_is_named_with_what_there_is(tmp_path):
+def test_a_missing_member_is_named_together_with_the_members_there_are(tmp_path):
     path = put(tmp_path, tar_of({f"training/corpus.{lang}": b"x" for lang in ("de", "en", "fr", "cs", "ru", "fi")}))
     message = refused(content_of, path, ["training/corpus.de", "training/corpus.es"])
     assert "no member training/corpus.es; it has training/corpus." in message
@@ -233,7 +233,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_members_are_refused_if_wanted_and_never_written(tmp_path, monkeypatch, name):
+def test_hostile_members_are_refused_if_requested_and_never_written(tmp_path, monkeypatch, name):
     inner = tmp_path / "a" / "b"
     inner.mkdir(parents=True)
     monkeypatch.chdir(inner)
@@ -245,7 +245,7 @@ def test_hostile_members_are_refused_if_wanted_and_never_written(tmp_path, monke
     assert [file for file in tmp_path.rglob("*") if file.is_file()] == [path] and not os.path.exists("/tmp/x")
 
 
-def test_a_link_in_a_zip_and_a_name_twice(tmp_path):
+def test_a_link_in_a_zip_and_a_repeated_name_are_refused(tmp_path):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -285,7 +285,7 @@ def test_a_header_of_a_gigabyte_is_not_held_in_memory(tmp_path):
     assert "impossible size" in refused(verify, put(tmp_path, info.tobuf(tarfile.GNU_FORMAT) + bytes(1024)))
 
 
-def test_half_read_members_do_not_disturb_the_next(tmp_path):
+def test_half_read_members_do_not_disturb_the_next_member(tmp_path):
     path = put(tmp_path, PACKED["tar.gz"])
     files = []
     for name, file in read_members(path, ["training/*", "README"]):

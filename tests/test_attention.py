@@ -1,4 +1,4 @@
-"""The attention module: the released code's arrays, an independent formula, and every way of computing the same."""
+"""The attention module against the released code's arrays and an independent formula, on every computation path."""
 
 import copy
 import math
@@ -37,12 +37,12 @@ def module(name, site="encoder", dtype=torch.float64, seed=0, **options):
 
 
 def tolerance(name):
-    """fairseq takes the softmax in float32 even of float64 scores."""
+    """Return tolerances; fairseq computes softmax in float32 even for float64 scores."""
     return {"atol": 1e-6, "rtol": 1e-4} if name == "softmax" else {"atol": 1e-10, "rtol": 1e-8}
 
 
 def by_formula(m, name, query, memory, forbidden):
-    """Independent of fairseq: batch first, one head at a time. (B, T, D), (B, S, D), (B, T, S) True = forbidden."""
+    """Compute one head at a time without fairseq: (B, T, D), (B, S, D), (B, T, S) where True is forbidden."""
     q, k, v = (
         torch.nn.functional.linear(x, p.weight, p.bias)
         for x, p in ((query, m.q_proj), (memory, m.k_proj), (memory, m.v_proj))
@@ -84,7 +84,7 @@ def inputs(site, dtype=torch.float64):
 
 @pytest.mark.parametrize("file", sorted(REFERENCE.glob("rela_g_*.npz")), ids=lambda f: f.stem)
 @pytest.mark.parametrize("need_weights", [True, False])
-def test_conformity_with_the_released_code(file, need_weights):
+def test_outputs_equal_the_released_code(file, need_weights):
     r = {key: torch.tensor(value) for key, value in np.load(file).items()}
     heads, x = int(r["num_heads"]), r["query"]
     dim, cross = x.shape[-1], "memory" in r
@@ -135,7 +135,7 @@ def test_conformity_with_the_released_code(file, need_weights):
 
 @pytest.mark.parametrize("site", SITES)
 @pytest.mark.parametrize("name", VARIANTS)
-def test_against_an_independent_formula(name, site):
+def test_outputs_equal_an_independent_formula(name, site):
     m = module(name, site)
     query, memory, pad, future = inputs(site)
     output, weights = m(query, memory, memory, key_padding_mask=pad, attn_mask=future, need_head_weights=True)
@@ -153,13 +153,13 @@ def test_against_an_independent_formula(name, site):
         assert m(query, memory, memory, need_weights=False)[1] is None
 
 
-def test_softmax_is_fairseqs_own():
+def test_softmax_equals_fairseqs_own_module():
     m = build_attention("softmax", D, H, self_attention=True)
     assert type(m) is MultiheadAttention and attention_name(m) == "softmax" and not m.skip_embed_dim_check
 
 
 @pytest.mark.parametrize("name", [n for n in VARIANTS if n != "softmax"])
-def test_parameter_names_are_fairseqs_and_the_norms(name):
+def test_parameter_names_are_those_of_fairseq_and_the_norm(name):
     names = {k for k, _ in build_attention(name, D, H).named_parameters()}
     theirs = {k for k, _ in MultiheadAttention(D, H).named_parameters()}
     norm = {"attn_norm.weight"} if VARIANTS[name].norm else set()
@@ -171,12 +171,12 @@ def test_parameter_names_are_fairseqs_and_the_norms(name):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_step_by_step_with_reordered_beams_equals_parallel(name):
-    """B03, B27: decoder self-attention, cached; the rows of the cache change places as beams do."""
+    """B03, B27: cached decoder self-attention; the cache is reordered together with the beams."""
     m = module(name, "decoder")
     torch.manual_seed(2)
     x = torch.randn(T, 4, D, dtype=torch.float64)
     orders = [torch.tensor(order) for order in ([0, 0, 1, 3], [2, 1, 1, 0], [3, 2, 1, 0], [0, 1, 2, 3])]
-    state, rows = {}, torch.arange(4).expand(T, 4).clone()  # rows[t, b]: whose step t stands in row b now
+    state, rows = {}, torch.arange(4).expand(T, 4).clone()  # rows[t, b]: the sentence whose step t is in row b now
     for t in range(T):
         history = torch.stack([x[s, rows[s]] for s in range(t)] + [x[t]])  # (t+1, 4, D)
         future = torch.triu(torch.full((t + 1, t + 1), -torch.inf, dtype=torch.float64), 1)
@@ -200,8 +200,8 @@ def test_cached_cross_attention_equals_parallel(name):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_beams_that_share_a_source(name):
-    """With set_beam_size fairseq keeps keys and values once for a sentence, not once for a beam."""
+def test_beams_can_share_one_copy_of_the_source(name):
+    """With set_beam_size fairseq caches keys and values once per sentence, not once per beam."""
     beam = 2
     m = module(name, "cross")
     torch.manual_seed(3)
@@ -220,8 +220,8 @@ def test_beams_that_share_a_source(name):
         torch.testing.assert_close(weights, want_weights)
 
 
-def test_copies_of_a_module_do_not_share_a_cache_by_accident():
-    """B27: a deep copy has the id of the original; modules that are built have their own."""
+def test_newly_built_modules_do_not_share_a_cache():
+    """B27: a deep copy has the id of the original; each newly built module has its own id."""
     first, second = module("rela_g", "decoder"), module("rela_g", "decoder", seed=1)
     x, state = torch.randn(1, 2, D, dtype=torch.float64), {}
     first(x, x, x, incremental_state=state)
@@ -232,7 +232,7 @@ def test_copies_of_a_module_do_not_share_a_cache_by_accident():
 @pytest.mark.parametrize("site", ("encoder", "cross"))
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("side", ("left", "right"))
-def test_padding_does_not_matter(name, site, side):
+def test_padding_does_not_change_the_output(name, site, side):
     """B26: a sentence alone, left-padded or right-padded in a batch; padded keys hold large values."""
     m = module(name, site)
     query, memory, _, _ = inputs(site)
@@ -281,7 +281,7 @@ HALF = pytest.param(
 @pytest.mark.parametrize("dtype", [HALF, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("name", [n for n in VARIANTS if n != "softmax"])
 def test_half_precision_and_large_inputs_stay_finite(name, dtype, size):
-    """B40: scores of inputs of 1e4 pass 65504 a thousand times over."""
+    """B40: for inputs of 1e4 the scores exceed 65504, the limit of float16, a thousand times."""
     torch.manual_seed(0)
     m = build_attention(name, 512, 8, self_attention=True).to(dtype)
     x = (size * torch.randn(9, 2, 512)).clamp(-5e4, 5e4).to(dtype).requires_grad_()
@@ -295,7 +295,7 @@ def test_half_precision_and_large_inputs_stay_finite(name, dtype, size):
 
 
 @pytest.mark.skipif(not cpu_computes_in_half(), reason="this torch has no float16 on CPU")
-def test_long_sentences_in_float16():
+def test_long_sentences_stay_finite_in_float16():
     torch.manual_seed(0)
     m = build_attention("rela_g", 64, 4, self_attention=True).half()
     x = (30 * torch.randn(1024, 1, 64)).half().requires_grad_()
@@ -327,7 +327,7 @@ def test_autocast_keeps_the_scores_in_float32():
 
 
 @pytest.mark.parametrize("name", [n for n in VARIANTS if n != "softmax"])
-def test_masks_of_every_kind_forbid(name):
+def test_masks_of_every_kind_give_the_same_output(name):
     """Minus infinity, -1e8 (fairseq's encoder layer) and booleans mean the same."""
     m = module(name)
     query, _, _, _ = inputs("encoder")
@@ -345,13 +345,13 @@ def test_every_parameter_gets_a_gradient(name, site):
     output = m(query, memory, memory, key_padding_mask=pad, attn_mask=future)[0]
     (output * torch.randn_like(output)).sum().backward()
     without = [n for n, p in m.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
-    # adding a constant to all scores of a row changes nothing where rows are normalised
+    # adding a constant to all scores of a row does not change normalised rows
     assert without in ([], ["k_proj.bias"]) or name not in ("softmax", "sparsemax", "entmax15")
     assert name in ("softmax", "sparsemax", "entmax15") or without == []
     assert all(p.grad is not None for p in m.parameters())
 
 
-def test_weights_are_handed_out_before_dropout_and_dropout_acts_on_them():
+def test_weights_are_returned_before_dropout_and_dropout_acts_on_them():
     m = module("rela_g", dropout=0.5)
     query, _, _, _ = inputs("encoder")
     want_output, want = m(query, query, query, need_head_weights=True)
@@ -362,7 +362,7 @@ def test_weights_are_handed_out_before_dropout_and_dropout_acts_on_them():
     assert not torch.allclose(output, want_output)
 
 
-def test_no_second_copy_of_the_norm_after_deepcopy():
+def test_deepcopy_makes_no_second_copy_of_the_norm():
     m = module("rela_g")
     assert set(copy.deepcopy(m).state_dict()) == set(m.state_dict())
 
@@ -423,8 +423,8 @@ def test_fused_equals_plain_with_masks_of_every_kind():
     assert fused.last_backend == "cpu"
 
 
-def test_dropout_of_the_fused_way_has_the_mean_of_the_plain_one():
-    """rela_g is not linear in the weights, so the context is looked at: it is in a ReLU without a norm."""
+def test_fused_dropout_has_the_same_mean_as_plain_dropout():
+    """ReLU attention without a norm is used, as rela_g is not linear in the weights."""
     m = module("relu", dropout=0.3).train()
     query, _, pad, _ = inputs("encoder")
     with torch.no_grad():
@@ -439,7 +439,7 @@ def test_dropout_of_the_fused_way_has_the_mean_of_the_plain_one():
     assert not torch.equal(m(query, query, query, need_weights=False)[0], m(query, query, query, need_weights=False)[0])
 
 
-def test_step_by_step_equals_the_fused_way():
+def test_step_by_step_equals_the_fused_path():
     m = module("rela_g", "decoder", backend="fused")
     query, _, _, future = inputs("decoder")
     want = m(query, query, query, attn_mask=future, need_weights=False)[0]
@@ -452,7 +452,7 @@ def test_step_by_step_equals_the_fused_way():
 
 
 def test_a_step_has_a_gradient():
-    """Of the second position by the cache, against the same by one pass."""
+    """The gradient of the second position with the cache equals that of one pass."""
     m = module("rela_g", "decoder")
     query, _, _, future = inputs("decoder")
     query.requires_grad_()
@@ -463,7 +463,7 @@ def test_a_step_has_a_gradient():
     torch.testing.assert_close(got, want)
 
 
-def test_asking_about_autocast_warns_of_nothing():
+def test_reading_the_autocast_state_gives_no_warning():
     m = module("rela_g", dtype=torch.float32)
     query = inputs("encoder", torch.float32)[0]
     with warnings.catch_warnings():
@@ -488,12 +488,12 @@ def plain_call(m, **options):
         dict(key_padding_mask=torch.tensor(0)),
     ],
 )
-def test_what_no_kernel_gives_is_computed_the_plain_way(options):
+def test_calls_that_no_kernel_supports_use_the_plain_path(options):
     assert plain_call(module("rela_g"), **options) == "plain"
     assert plain_call(module("rela_g")) == "cpu"
 
 
-def test_attentions_without_a_kernel_are_computed_the_plain_way():
+def test_attentions_without_a_kernel_use_the_plain_path():
     for name in VARIANTS:
         if name not in (*RECTIFIED, "softmax"):
             assert plain_call(module(name)) == "plain"
@@ -506,7 +506,7 @@ def test_attentions_without_a_kernel_are_computed_the_plain_way():
     assert plain_call(traced) == "plain"
 
 
-def test_fused_is_refused_where_no_kernel_can_be():
+def test_fused_is_refused_where_no_kernel_exists():
     for name in VARIANTS:
         if name not in (*RECTIFIED, "softmax"):
             with pytest.raises(InputError, match=f"fused: attention {name} has no kernel"):
@@ -530,7 +530,7 @@ def test_wrong_masks_are_refused_by_fairseq_itself():
         plain_call(module("rela_g"), attn_mask=torch.zeros(T, T + 1))
 
 
-def test_what_computes_is_logged_once_and_only_in_training(caplog, monkeypatch):
+def test_the_backend_is_logged_once_and_only_in_training(caplog, monkeypatch):
     monkeypatch.setattr(attention_module, "_announced", set())
     with caplog.at_level("INFO", logger="fairseq_rela.attention"):
         plain_call(module("rela_g"))
@@ -542,8 +542,8 @@ def test_what_computes_is_logged_once_and_only_in_training(caplog, monkeypatch):
     assert caplog.messages == ["attention: computed by the kernel cpu", "attention: computed by plain PyTorch"]
 
 
-def test_which_kernel_runs_on_a_gpu(monkeypatch):
-    """What the kernels themselves compute behind this seam is in triton_checks.py."""
+def test_supported_calls_run_a_kernel_on_a_gpu(monkeypatch):
+    """The results of the kernels themselves are tested in triton_checks.py."""
     query = types.SimpleNamespace(device=torch.device("cuda"), dtype=torch.float16)
     future = torch.triu(torch.full((T, T), -torch.inf), 1)
     why = "on a GPU only the decoder's mask of the future has a kernel"
@@ -561,8 +561,8 @@ def test_which_kernel_runs_on_a_gpu(monkeypatch):
     assert backends.find(other, 64, None) == (None, "no kernel for the device meta")
 
 
-def test_it_is_the_released_norm_and_no_other():
-    """B28: over the concatenated heads, before the output projection, with per-channel vectors."""
+def test_the_norm_is_that_of_the_released_code():
+    """B28: the norm is over the concatenated heads, before the output projection, with per-channel vectors."""
     m = module("rela_g")
     assert m.attn_norm.weight.shape == m.attn_norm.gate.shape == (D,)
     assert isinstance(m, VariantAttention)
@@ -584,7 +584,7 @@ def test_it_is_the_released_norm_and_no_other():
         (("rela_g", 0, 4), "do not divide"),
     ],
 )
-def test_what_cannot_be_is_refused(arguments, message):
+def test_unsupported_options_are_refused(arguments, message):
     with pytest.raises(InputError, match=message):
         build_attention(*arguments)
 
@@ -594,7 +594,7 @@ def test_dropout_must_be_a_probability():
         build_attention("rela_g", 16, 4, dropout=1.5)
 
 
-def test_other_sizes_of_keys_and_values():
+def test_keys_and_values_may_have_other_sizes():
     m = build_attention("rela_g", 16, 4, kdim=6, vdim=10, encoder_decoder_attention=False)
     output, _ = m(torch.randn(2, 3, 16), torch.randn(5, 3, 6), torch.randn(5, 3, 10))
     assert output.shape == (2, 3, 16)

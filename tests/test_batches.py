@@ -1,4 +1,4 @@
-"""A resumed epoch goes on with the batches it began with, or one line of the log says that it does not."""
+"""A resumed epoch continues with its first batches, or one line of the log warns that it does not."""
 
 import json
 from collections import Counter
@@ -20,7 +20,7 @@ def begin(sentences=60, **options):
 
 
 def trained_on(iterator, updates, update_freq):
-    """The sentences of the next updates, by fairseq's own loop; all that are left where ``updates`` is None."""
+    """Return the sentences of the next updates, by fairseq's own loop; all remaining ones where ``updates`` is None."""
     grouped = GroupedIterator(iterator.next_epoch_itr(), update_freq)
     ids = []
     for number, batches in enumerate(grouped, 1):
@@ -35,7 +35,7 @@ def warnings_of(caplog):
 
 
 def interrupted(caplog, sentences=60, update_freq=2, **options):
-    """(warnings, how often each sentence is trained on) of an epoch that is interrupted after two updates of two."""
+    """Interrupt an epoch after two updates of two batches; return warnings, counts of each sentence, iterator."""
     first = begin()
     ids = trained_on(first, 2, 2)
     state = json.loads(json.dumps(first.state_dict()))  # plain, for a checkpoint
@@ -47,14 +47,14 @@ def interrupted(caplog, sentences=60, update_freq=2, **options):
 
 
 @pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"data_buffer_size": 2}, {"update_freq": 1}])
-def test_the_same_batches_go_on_without_a_word(options, caplog):
-    """An --update-freq that divides what is done repeats and skips nothing: fairseq counts batches, not updates."""
+def test_resumed_run_sees_the_same_batches_without_a_warning(options, caplog):
+    """fairseq counts batches, not updates: an --update-freq that divides their number repeats and skips nothing."""
     warnings, counts, iterator = interrupted(caplog, **options)
     assert warnings == [] and counts == Counter(range(60)) and iterator.next_epoch_idx == 2
 
 
-def test_an_update_freq_that_does_not_divide_what_is_done(caplog):
-    """fairseq's groups of batches end early then, and the epoch begins again."""
+def test_an_update_freq_that_does_not_divide_the_finished_batches_warns(caplog):
+    """In that case fairseq's groups of batches end early, and the epoch begins again."""
     warnings, counts, iterator = interrupted(caplog, update_freq=3)
     assert counts != Counter(range(60)) and iterator.next_epoch_idx == 1
     assert (
@@ -62,8 +62,8 @@ def test_an_update_freq_that_does_not_divide_what_is_done(caplog):
     )
 
 
-def test_update_freq_of_each_epoch():
-    """Of [4, 2] the second holds from the second epoch on; by itself the task knows none."""
+def test_the_update_freq_of_the_resumed_epoch_counts():
+    """With [4, 2] the value 2 applies from the second epoch on."""
     iterator = begin(update_freq=[4, 2])
     assert [iterator._update_freq(epoch) for epoch in (1, 2, 3)] == [4, 2, 2]
     assert task_with().cfg.update_freq == "${optimization.update_freq}"
@@ -96,7 +96,7 @@ def test_an_option_that_changes_no_batch_is_not_named(caplog):
     assert warnings_of(caplog) == []
 
 
-def test_between_epochs_anything_may_change(caplog):
+def test_options_may_change_between_epochs_without_a_warning(caplog):
     first = begin()
     trained_on(first, None, 1)
     second = begin(max_tokens=64)
@@ -104,8 +104,8 @@ def test_between_epochs_anything_may_change(caplog):
     assert second.next_epoch_idx == 2 and warnings_of(caplog) == []
 
 
-def test_an_epoch_with_fewer_batches_than_were_trained_on():
-    """fairseq asks to report a mismatch to its developers."""
+def test_an_epoch_with_fewer_batches_than_were_trained_on_is_an_error():
+    """fairseq's own message asks the user to report a mismatch to its developers."""
     first = begin()
     trained_on(first, 2, 2)
     with pytest.raises(
@@ -114,8 +114,8 @@ def test_an_epoch_with_fewer_batches_than_were_trained_on():
         begin(max_tokens=4000).load_state_dict(first.state_dict())
 
 
-def test_a_checkpoint_from_before_says_nothing(caplog):
-    """As one of fairseq's own task does."""
+def test_a_checkpoint_without_the_record_gives_no_warning(caplog):
+    """Checkpoints of fairseq's own task have no record either."""
     first = begin()
     trained_on(first, 2, 2)
     state = first.state_dict()
@@ -141,7 +141,7 @@ def test_only_one_process_warns(caplog):
         (["--update-freq", 3], "goes on after 2 batches, which --update-freq 3 does not divide"),
     ],
 )
-def test_fairseq_train_warns(options, change, data, trained, tmp_path):
+def test_fairseq_train_warns_about_other_batches(options, change, data, trained, tmp_path):
     arguments = [*train_arguments(data, tmp_path), "--restore-file", trained / "checkpoint_1_2.pt", "--seed", 5]
     arguments += ["--no-save", "--disable-validation", "--max-update", 3]
     result = run_fairseq("train", *arguments, *options)

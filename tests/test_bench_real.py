@@ -1,4 +1,4 @@
-"""Trained models and real text in the benchmark, against fairseq-generate, loops and a clock that is known."""
+"""Trained models and real text in the benchmark, against fairseq-generate, loops and a simulated clock."""
 
 import argparse
 import json
@@ -26,12 +26,12 @@ from fairseq_rela.report.speed import load_speeds, rows, speeds_of
 CPU = torch.device("cpu")
 TINY = Size(layers=1, dim=16, ffn=16, heads=2, words=30)
 PLAN = Plan(0.5, (1, 2), (), (TINY, 200, 8), (TINY, (4, 6), (1, 2)), "float32")
-SEARCH = load_decoding(max_len_a=0.5, max_len_b=3)  # such models hardly end their outputs
+SEARCH = load_decoding(max_len_a=0.5, max_len_b=3)  # such models rarely end their outputs
 pytestmark = pytest.mark.skipif(int(torch.__version__.split(".")[0]) < 2, reason="rela bench needs torch 2")
 
 
 def with_attention(checkpoint, data, path, attention):
-    """A checkpoint like another one, of a model with fresh weights and another attention."""
+    """Write a checkpoint like another one, with new weights and another attention."""
     state = load_anything(checkpoint)
     config = state["cfg"]["model"]
     if not isinstance(config, argparse.Namespace):
@@ -58,7 +58,7 @@ def softmax(checkpoint, data, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def benched(checkpoint, softmax, data, tmp_path_factory):
-    """The record of two models that decode the test set, as it is written."""
+    """Return the written record of two models that decode the test set."""
     folder = tmp_path_factory.mktemp("bench")
     request = trained.Request([checkpoint, softmax], data, SEARCH, "test", batches=(64,), rounds=1)
     measured = run_benchmark(folder, PLAN, parts=["decoding"], progress=lambda line: None, trained=request)
@@ -83,7 +83,7 @@ def test_groups_of_too_few_sentences_are_refused():
 
 
 @pytest.mark.slow
-def test_translations_are_those_of_fairseq_generate(benched, checkpoint, data, tmp_path):
+def test_translations_equal_those_of_fairseq_generate(benched, checkpoint, data, tmp_path):
     translate(data, checkpoint, tmp_path / "out", SEARCH)
     pieces = [len(line.split()) for line in read_lines(tmp_path / "out.bpe")]
     sources = [len(line.split()) for line in read_lines(data / "bpe" / "test.xa")]
@@ -95,11 +95,11 @@ def test_translations_are_those_of_fairseq_generate(benched, checkpoint, data, t
         of_group = [sources[i] for i in group]
         assert (cell["shortest"], cell["longest"]) == (min(of_group), max(of_group))
         assert cell["length"] == pytest.approx(sum(of_group) / len(of_group), abs=0.051)
-        # an unknown word is one piece, written in two parts of a line at times; lengths may tie in a beam
+        # an unknown word is one piece, but may be written as two; lengths may tie in a beam
         assert cell["pieces"]["rela_g"] == sum(pieces[i] for i in group)
 
 
-def test_record_of_trained_models(benched, checkpoint, softmax, data):
+def test_the_record_of_trained_models(benched, checkpoint, softmax, data):
     record = benched[1]
     assert [one["label"] for one in record["trained"]["models"]] == ["softmax", "rela_g"]  # the baseline first
     assert [one["checkpoint"] for one in record["trained"]["models"]] == [str(softmax), str(checkpoint)]
@@ -118,7 +118,7 @@ def test_models_take_turns_in_every_group(checkpoint, softmax, data, monkeypatch
     )
     models = trained.load(request, CPU, "float32")
     cells = trained.decode(models, request, CPU, "float32")
-    # once before, then two rounds of which each begins with the next
+    # one warm-up, then two rounds, each of which begins with the next model
     assert order == 20 * ["softmax", "rela_g", "softmax", "rela_g", "rela_g", "softmax"]
     assert [cell["batch"] for cell in cells] == 10 * [1] + 10 * [50] and cells[3]["sentences"] == 1
 
@@ -139,7 +139,7 @@ def test_figure_2_shows_trained_models(benched):
     speed_figure(speeds_of(record)).draw()
 
 
-def test_models_are_told_apart(tmp_path):
+def test_models_with_equal_names_get_different_labels(tmp_path):
     def model(label, folder):
         return trained.Trained(label, "", tmp_path / folder / "m.pt", None)
 
@@ -166,7 +166,7 @@ def test_models_that_cannot_be_compared_are_refused(checkpoint, softmax, data, t
 # --- training ----------------------------------------------------------------------------------------------------
 
 
-def test_each_piece_of_work_begins_with_the_next_candidate():
+def test_each_block_of_work_begins_with_the_next_candidate():
     now, order = [0.0], []
 
     def work(seconds):
@@ -207,7 +207,7 @@ def test_variants_train_on_the_same_real_batches(data, monkeypatch):
     assert result["tokens"] == round(sum(piece != 1 for piece in targets) / 25)
     assert result["length"] == pytest.approx(sum(piece != 1 for piece in targets) / sentences, abs=0.051)
     assert all(len(batch[0]) <= 400 and len(batch[3]) <= 400 for batch in first)
-    # the words are those of the training text
+    # the words come from the training text
     train = {tuple(line.split()) for line in read_lines(data / "bpe" / "train.xb")}
     dictionary = trained.load_task(data).target_dictionary
     pieces = first[5][3][: first[5][3].index(2)]
@@ -221,7 +221,7 @@ def on_text(data, tmp_path_factory):
     return run_benchmark(folder, PLAN, parts=["training"], progress=lambda line: None, real=request)
 
 
-def test_record_of_training_on_real_text(on_text, data):
+def test_the_record_of_training_on_real_text(on_text, data):
     training = on_text["training"]
     assert training["steps"] == 12 and training["data"] == str(data) and 0 < training["tokens"] <= 100
     assert training["seconds"]["rela_g"]["rounds"] == 10 and training["ratio"]["softmax"]["median"] == 1.0
@@ -232,7 +232,7 @@ def test_record_of_training_on_real_text(on_text, data):
     assert "training, T=" in describe_result(on_text)
 
 
-def test_what_cannot_be_trained_is_refused(data, tmp_path):
+def test_unusable_training_options_are_refused(data, tmp_path):
     for request, match in (
         (real_text.Request(data, ("rela",), 1), "--attention rela: no such variant; choose of softmax"),
         (real_text.Request(tmp_path, ("rela_g",), 1), "not a data folder"),
@@ -257,7 +257,7 @@ def test_what_cannot_be_trained_is_refused(data, tmp_path):
         (["--checkpoints", "m.pt", "--data", "d", "--batches", "1,0"], "--batches 0: give a number of at least 1"),
     ],
 )
-def test_options_that_do_not_go_together(arguments, message, tmp_path, monkeypatch, capsys):
+def test_incompatible_options_are_refused(arguments, message, tmp_path, monkeypatch, capsys):
     from fairseq_rela.cli import main
 
     monkeypatch.chdir(tmp_path)

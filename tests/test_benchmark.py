@@ -1,4 +1,4 @@
-"""The benchmark: order and statistics of the timing, the memory meter, what is compared, the record and figures."""
+"""The benchmark: order and statistics of the timing, the memory meter, the candidates, the record and figures."""
 
 import json
 import sys
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(int(torch.__version__.split(".")[0]) < 2, reason
 
 
 class Clock:
-    """A clock that only the candidates move."""
+    """A clock that only the candidates advance."""
 
     def __init__(self):
         self.now = 0.0
@@ -52,11 +52,11 @@ def test_rounds_end_with_the_budget_but_not_before_the_least_number():
         clock = Clock()
         runs = {name: clock.candidate(name, 1.0 if name == "a" else 0.2) for name in "ab"}
         times, _ = Timing(budget, rounds=(3, 9), clock=clock).interleave(runs)
-        # a round takes 1.2 s: one begins while no more than the budget has passed
+        # a round takes 1.2 s; a new one begins only within the budget
         assert len(times["a"]) == len(times["b"]) == (rounds if budget != 7.0 else 6)
 
 
-def test_what_is_too_slow_is_left_out_but_not_the_baseline_and_its_like():
+def test_slow_candidates_are_left_out_but_not_the_baselines():
     clock = Clock()
     seconds = {"base": 50.0, "like": 99.0, "slow": 101.0, "fast": 1.0}
     runs = {name: clock.candidate(name, s) for name, s in seconds.items()}
@@ -81,8 +81,8 @@ def test_the_slowest_are_left_out_until_the_others_fit(seconds, left):
     assert set(times) == left and set(skipped) == set(seconds) - left
 
 
-def test_a_slow_first_run_is_made_again():
-    """It may have compiled something."""
+def test_a_slow_first_run_is_repeated():
+    """The first run may include compilation."""
     clock, first = Clock(), [100.0]
 
     def compiles():
@@ -93,22 +93,22 @@ def test_a_slow_first_run_is_made_again():
     assert times["compiles"] == [1.0] * 3 and not skipped
 
 
-def test_medians_quartiles_and_ratios_by_round():
+def test_medians_quartiles_and_ratios_are_computed_by_round():
     assert timing.summary([4.0, 1.0, 3.0, 2.0, 5.0]) == {"median": 3.0, "q1": 2.0, "q3": 4.0, "rounds": 5}
     assert timing.summary([7.0]) == {"median": 7.0, "q1": 7.0, "q3": 7.0, "rounds": 1}
-    # the machine was ten times slower in the second round; the ratio is not
+    # the machine was ten times slower in the second round, which does not change the ratio
     ratios = timing.compare({"base": [1.0, 10.0, 2.0], "other": [2.0, 20.0, 1.0]}, "base")
     assert ratios["base"] == {"median": 1.0, "q1": 1.0, "q3": 1.0, "rounds": 3}
     assert ratios["other"] == {"median": 2.0, "q1": 1.25, "q3": 2.0, "rounds": 3}
 
 
-def test_flops_are_those_of_table_4():
+def test_flops_equal_those_of_table_4():
     rows = {row["length"]: row for row in flops.table((100, 1000))}
     assert (rows[100]["softmax"], rows[100]["rela_g"]) == (239_200, 592_100)
     assert round(rows[1000]["softmax"] / 1e6, 2) == 23.99 and round(rows[1000]["rela_g"] / 1e6, 2) == 13.12
 
 
-def test_the_memory_meter():
+def test_the_memory_meter_counts_live_tensors():
     x = torch.randn(100, 100, requires_grad=True)
     size = x.numel() * 4
     assert saved_bytes(lambda: x.exp().sum()) == size  # its result
@@ -141,8 +141,8 @@ CELLS = [
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_candidates_compute_what_they_are_called(cell):
-    """Softmax by brute force; ReLA-g both ways; nothing attends to padding or the future."""
+def test_candidates_compute_the_variant_in_their_name(cell):
+    """Softmax by brute force, ReLA-g on both paths; no weight is on padding or the future."""
     x = core.make_inputs(cell, CPU)
     found = core.candidates(cell, x)
     assert set(found) == {"softmax", "sdpa", "rela_g_plain", "rela_g", "sparsemax", "entmax15"}
@@ -168,7 +168,7 @@ def test_candidates_compute_what_they_are_called(cell):
         assert not cell.padded or not grad[x.padding.t()].any(), name
 
 
-def test_what_disagrees_is_not_timed(monkeypatch):
+def test_candidates_with_wrong_results_are_not_timed(monkeypatch):
     real = core.candidates
     monkeypatch.setattr(
         core, "candidates", lambda c, x: {**real(c, x), "rela_g": lambda: 1.01 * real(c, x)["rela_g"]()}
@@ -178,7 +178,7 @@ def test_what_disagrees_is_not_timed(monkeypatch):
 
 
 def test_rela_g_needs_less_memory_than_softmax_for_long_inputs():
-    """For short inputs it saves as much, and the input of its norm."""
+    """For short inputs it keeps as much as softmax, and the input of its norm."""
     cell = Cell(1024, 1024, heads=8, dim=32, dropout=0.1)
     result = core.measure(cell, CPU, Timing(0.01, (1, 1)), 1e12)
     saved = result["saved_bytes"]
@@ -186,15 +186,15 @@ def test_rela_g_needs_less_memory_than_softmax_for_long_inputs():
     assert 0 < saved["rela_g"] <= result["peak_bytes"]["rela_g"] + 3 * 1024 * 32 * 4
 
 
-def test_what_has_no_room_is_left_out():
+def test_candidates_without_enough_memory_are_left_out():
     result = core.measure(CELLS[0], CPU, Timing(1.0, (1, 1)), memory_limit=100.0)
     for part in result["passes"].values():
         assert set(part["seconds"]) == {"sdpa", "rela_g"} and "its scores take" in part["skipped"]["softmax"]
     assert result["baseline"] == "sdpa"
 
 
-def test_what_takes_how_much_room():
-    """Long inputs have ended a benchmark for want of memory."""
+def test_the_estimated_memory_bounds_the_measured_memory():
+    """Long inputs have stopped a benchmark because memory was exhausted."""
     cell = Cell(256, 256, heads=8, dim=16, dropout=0.1)
     peaks = core.measure(cell, CPU, Timing(20.0, (1, 1)), 1e12)["peak_bytes"]
     copies = {name: peaks[name] / cell.score_bytes for name in core._COPIES}
@@ -205,7 +205,7 @@ def test_what_takes_how_much_room():
     assert set(result["passes"]["forward"]["seconds"]) == {"softmax", "sdpa", "rela_g_plain", "rela_g"}
 
 
-def test_batches_are_padded_as_fairseqs_are():
+def test_batches_are_padded_like_those_of_fairseq():
     source, lengths, previous, target = models.make_batch(50, 400, 20, CPU)
     assert source.shape == target.shape == previous.shape == (20, 20)
     for row in range(20):
@@ -216,7 +216,7 @@ def test_batches_are_padded_as_fairseqs_are():
         assert 18 <= n <= 20 and 18 <= m <= 20 and (previous[row, m:] == 1).all()
 
 
-def test_parameters_are_the_papers():
+def test_parameters_equal_those_of_the_paper():
     counts = models.parameters(models.Size(words=100))
     assert counts["softmax"]["without_embeddings"] == 44_138_496
     assert counts["rela_g"]["total"] - counts["softmax"]["total"] == 18_432
@@ -242,7 +242,7 @@ def check_summary(summary):
     assert 0 < summary["q1"] <= summary["median"] <= summary["q3"] and summary["rounds"] >= 1
 
 
-def test_the_record(result):
+def test_the_record_holds_every_measurement(result):
     assert set(result["versions"]) >= {"python", "torch", "fairseq_rela", "entmax"}
     assert set(result["device"]) == {"type", "name", "cores", "threads"} and result["date"] and result["command"]
     assert [c["causal"] for c in result["core"]] == [False, True]
@@ -265,7 +265,7 @@ def test_the_record(result):
     assert "core, T=8, causal: softmax 1.00 (1.00-1.00)" in shown and "decoding, T=6, batch 2" in shown
 
 
-def test_figures(result, tmp_path):
+def test_figures_are_drawn_from_the_record(result, tmp_path):
     pytest.importorskip("matplotlib")
     from fairseq_rela.benchmark.figures import draw
 
@@ -275,8 +275,8 @@ def test_figures(result, tmp_path):
     assert [path.name for path in draw({"flops": result["flops"]}, tmp_path)] == ["flops.png"]
 
 
-def test_hypotheses_have_the_length_that_was_set():
-    """Otherwise variants would take different numbers of steps."""
+def test_hypotheses_have_the_requested_length():
+    """Otherwise the variants would need different numbers of steps."""
     lengths = []
     real = models.SequenceGenerator.generate
 
@@ -291,7 +291,7 @@ def test_hypotheses_have_the_length_that_was_set():
     assert lengths and set(lengths) == {6}  # and the end of the sentence
 
 
-def test_plans_fit_their_devices():
+def test_plans_match_their_devices():
     for device in ("cpu", "cuda"):
         for quick in (True, False):
             plan = make_plan(device, quick)
@@ -321,7 +321,7 @@ def test_wrong_options_are_refused(tmp_path):
         assert result.returncode == 2 and message in result.stderr and "Traceback" not in result.stderr
 
 
-def test_the_script_is_the_verb(tmp_path):
+def test_the_script_runs_the_verb_bench(tmp_path):
     result = run(sys.executable, ROOT / "scripts" / "benchmark.py", "--parts", "flops", "--no-figures", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     record = json.loads((tmp_path / "benchmarks" / "cpu" / "benchmark.json").read_text())

@@ -9,7 +9,7 @@ from fairseq_rela.analysis.best_head import agreement, association, count_common
 
 @st.composite
 def sentences(draw):
-    """For each of some pairs: its lengths, and links of three forward heads and two backward ones."""
+    """Generate for each pair its lengths, and the links of three forward and two backward heads."""
     pairs = []
     for _ in range(draw(st.integers(1, 4))):
         source, target = draw(st.integers(0, 5)), draw(st.integers(0, 5))
@@ -41,7 +41,7 @@ def test_agreement_is_the_f1_of_the_links(pairs):
             assert counts == [len(a & b) for a, b in both]
 
 
-def test_association_by_counting():
+def test_association_is_computed_from_counts():
     pairs = [(["the", "cat"], ["die", "katze"]), (["the", "dog", "the"], ["der", "hund"]), ([], ["katze"])]
     right, wrong = [[0, 1], [0, 1], [-1]], [[1, 0], [1, -1], [-1]]
     positions = [torch.tensor(heads) for heads in zip(right, wrong)]

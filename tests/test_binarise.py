@@ -1,4 +1,4 @@
-"""Binarised data: fairseq-preprocess's own, byte for byte."""
+"""Binarised data equal those of fairseq-preprocess byte for byte."""
 
 from types import SimpleNamespace
 
@@ -12,7 +12,7 @@ LANGS = ("xa", "xb")
 
 
 def pieces(folder, **texts):
-    """Files SPLIT.LANG; the target is the source backwards."""
+    """Write files SPLIT.LANG; the target is the reversed source."""
     for split, lines in texts.items():
         (folder / f"{split}.xa").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
         (folder / f"{split}.xb").write_text("".join(line[::-1] + "\n" for line in lines), encoding="utf-8")
@@ -23,8 +23,8 @@ def outputs(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".bin", ".idx", ".txt")}
 
 
-def test_the_bytes_of_fairseq_preprocess(data, tmp_path):
-    """A whole corpus, by the command that `rela prepare` shows."""
+def test_the_files_equal_those_of_fairseq_preprocess(data, tmp_path):
+    """A whole corpus is binarised by the command that `rela prepare` prints."""
     arguments = ["--source-lang", "xa", "--target-lang", "xb", "--destdir", tmp_path / "theirs"]
     for split in ("train", "valid", "test"):
         arguments += [f"--{split}pref", data / "bpe" / split]
@@ -33,8 +33,8 @@ def test_the_bytes_of_fairseq_preprocess(data, tmp_path):
     assert outputs(tmp_path / "theirs") == outputs(data) and len(outputs(data)) == 14
 
 
-def test_the_same_with_given_dictionaries_unknown_pieces_and_empty_lines(tmp_path):
-    """More lines than a block, so that several processes have a share."""
+def test_given_dictionaries_unknown_pieces_and_empty_lines_give_the_same_files(tmp_path):
+    """There are more lines than in a block, so that several processes take part."""
     train = ["a@@ b c", "", "b b ä 中", "d"] * 700
     prefixes = pieces(tmp_path, train=train, test=["a@@ x", "", "b new new"])
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
@@ -46,7 +46,7 @@ def test_the_same_with_given_dictionaries_unknown_pieces_and_empty_lines(tmp_pat
     result = run_fairseq("preprocess", *arguments, "--testpref", tmp_path / "test", "--destdir", theirs)
     assert result.returncode == 0, result.stderr[-2000:]
     assert outputs(ours) == outputs(theirs)
-    # the dictionaries of one corpus for another, the source alone
+    # the dictionary of another corpus, with only the source side
     again = tmp_path / "again"
     again.mkdir()
     data = SimpleNamespace(path=ours, languages=LANGS, pair="xa-xb")
@@ -56,8 +56,8 @@ def test_the_same_with_given_dictionaries_unknown_pieces_and_empty_lines(tmp_pat
         assert (again / name).read_bytes() == (ours / name).read_bytes()
 
 
-def test_a_large_dictionary_takes_wider_numbers(tmp_path):
-    """fairseq goes from 16 to 32 bits at 65,500 pieces."""
+def test_a_large_dictionary_is_stored_in_32_bits(tmp_path):
+    """fairseq changes from 16 to 32 bits at 65,500 pieces."""
     prefixes = pieces(tmp_path, train=[" ".join(f"w{i}w" for i in range(j, j + 700)) for j in range(0, 65_800, 700)])
     folder = tmp_path / "d"
     counts = binarise(folder, LANGS, prefixes, 1, tmp_path / "log")
@@ -70,7 +70,7 @@ def test_a_large_dictionary_takes_wider_numbers(tmp_path):
     assert dictionary.string(dataset[93]).split()[-1] == "w65799w"
 
 
-def test_what_is_not_there_is_named(tmp_path):
+def test_missing_files_are_named(tmp_path):
     with pytest.raises(InputError, match="nowhere.idx: cannot be read"):
         count_sentences(tmp_path / "nowhere")
     with pytest.raises(InputError, match="No such file or directory: '.*train.xa'"):

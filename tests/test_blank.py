@@ -1,4 +1,4 @@
-"""A blank sentence stays blank, where a model would make one up."""
+"""A blank sentence stays blank, although the model alone would invent words for it."""
 
 import argparse
 
@@ -35,12 +35,12 @@ def same(hypotheses, others):
 
 @pytest.mark.parametrize("alignment", [None, "hard", "soft"])
 @pytest.mark.parametrize("gnmt_lenpen", [None, 0.6])
-def test_blank_gives_blank_and_the_others_what_they_gave(gnmt_lenpen, alignment):
+def test_blank_sentences_stay_blank_and_the_others_are_unchanged(gnmt_lenpen, alignment):
     _, model, batch = batch_and_model()
     task = task_with(words=WORDS, gnmt_lenpen=gnmt_lenpen)
     generator = task.build_generator([model], argparse.Namespace(**GENERATION, print_alignment=alignment))
     invented = generator.generate([model], batch)
-    assert len(invented[BLANK][0]["tokens"]) > 1  # the search alone makes words up
+    assert len(invented[BLANK][0]["tokens"]) > 1  # the search alone invents words
     found = task.inference_step(generator, [model], batch)
     for row in range(3):
         assert len(found[row]) == 4
@@ -51,7 +51,7 @@ def test_blank_gives_blank_and_the_others_what_they_gave(gnmt_lenpen, alignment)
         assert len(hypothesis["alignment"]) == 0
 
 
-def test_a_batch_of_blanks_alone():
+def test_a_batch_of_blank_sentences_stays_blank():
     task, model, batch = batch_and_model()
     eos = task.source_dictionary.eos()
     batch["net_input"] = {"src_tokens": torch.full((3, 1), eos), "src_lengths": torch.ones(3, dtype=torch.long)}
@@ -59,12 +59,12 @@ def test_a_batch_of_blanks_alone():
     assert [h["tokens"].tolist() for hs in task.inference_step(generator, [model], batch) for h in hs] == [[eos]] * 12
 
 
-def test_words_that_are_asked_for_are_kept():
-    """By --prefix-size or --constraints; a blank row without any is blank in such a batch too."""
+def test_words_of_prefixes_and_constraints_are_kept():
+    """A blank row keeps its prefix or constraint; a blank row without them stays blank in such a batch."""
     task, model, batch = batch_and_model()
     invented = task.build_generator([model], argparse.Namespace(**GENERATION)).generate([model], batch)
 
-    class Asked:  # fairseq's search itself gives up on prefixes and constraints with a vocabulary of four words
+    class Asked:  # fairseq's search itself fails with prefixes and constraints on a vocabulary of 4 words
         def generate(self, models, sample, prefix_tokens, constraints):
             return [list(hypotheses) for hypotheses in invented]
 
@@ -80,7 +80,7 @@ def test_words_that_are_asked_for_are_kept():
         assert same(found[0], invented[0]) and same(found[2], invented[2])
 
 
-def test_the_score_of_a_reference_is_left_alone():
+def test_the_score_of_a_reference_for_a_blank_source_is_unchanged():
     task, model, batch = batch_and_model()
     batch["target"] = torch.full((3, 3), 5)
     batch["net_input"]["prev_output_tokens"] = torch.full((3, 3), 6)
@@ -89,12 +89,12 @@ def test_the_score_of_a_reference_is_left_alone():
     assert task.inference_step(generator, [model], batch)[BLANK][0]["tokens"].tolist() == [5, 5, 5]
 
 
-# blank, spaces alone, what preprocessing takes away, and lines that the search would give words for
+# blank lines, lines of spaces, characters that preprocessing removes, and lines with words
 LINES = ["", "a b c", "  \t ", "\u200b", "\u3000", "a"]
 BLANKS = (0, 2, 3, 4)
 
 
-def test_rela_translate(data, trained, tmp_path):
+def test_rela_translate_keeps_blank_lines(data, trained, tmp_path):
     (tmp_path / "in.xa").write_text("".join(line + "\n" for line in LINES), encoding="utf-8")
     decoding = load_decoding(beam=2)
     translate(data, trained / "checkpoint_last.pt", tmp_path / "out", decoding, source=tmp_path / "in.xa")
@@ -103,7 +103,7 @@ def test_rela_translate(data, trained, tmp_path):
         assert len(lines) == len(LINES) and [i for i, line in enumerate(lines) if not line] == list(BLANKS)
 
 
-def test_the_hub_interface(data, trained):
+def test_the_hub_interface_keeps_blank_lines(data, trained):
     from fairseq_rela.models.transformer_rela import TransformerRelaModel
 
     hub = TransformerRelaModel.from_pretrained(
@@ -122,7 +122,7 @@ def test_the_hub_interface(data, trained):
     assert hub.translate([""]) == [""]
 
 
-def test_fairseq_interactive(data, trained, tmp_path):
+def test_fairseq_interactive_keeps_blank_lines(data, trained, tmp_path):
     (tmp_path / "in").write_text("".join(line + "\n" for line in LINES), encoding="utf-8")
     arguments = [data, "--user-dir", ROOT / "fairseq_rela", "--task", "translation_rela", "--cpu", "--beam", 2]
     arguments += ["--path", trained / "checkpoint_last.pt", "--input", tmp_path / "in", "--buffer-size", 8]

@@ -1,4 +1,4 @@
-"""BPE is subword-nmt's, learnt and applied, word for word and error for error where subword-nmt would end."""
+"""BPE is learnt and applied exactly as by subword-nmt; inputs on which subword-nmt fails give an error."""
 
 import gzip
 import io
@@ -46,7 +46,7 @@ def make_theirs(folder, threshold=1):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """With the codes and the vocabulary of ``LINES``."""
+    """Make a folder with the codes and the vocabulary of ``LINES``."""
     path = tmp_path_factory.mktemp("bpe")
     make_segmenter(path)
     return path
@@ -54,7 +54,7 @@ def folder(tmp_path_factory):
 
 # --- learning ----------------------------------------------------------------------------------------------------
 
-# few letters, so that pairs tie and overlap with themselves; periods, so that merges do as well
+# few letters, so that pairs tie and overlap with themselves; repeated units, so that merges also overlap
 LETTERS = st.sampled_from(["a", "b", "c", "é", "\\", ".", "😀"])
 PERIODIC = st.builds(
     lambda unit, times, rest: unit * times + rest, st.text("ab", min_size=1), st.integers(1, 6), LETTERS
@@ -78,7 +78,7 @@ def test_learns_what_subword_nmt_learns(counts, merges):
 
 
 def learn_slowly(counts, merges):
-    """The definition: count all pairs anew before each merge."""
+    """Yield the merges by the definition: count all pairs again before each merge."""
     words = [([*word[:-1], word[-1] + "</w>"], count) for word, count in counts.items()]
     for _ in range(merges):
         pairs = Counter()
@@ -102,15 +102,15 @@ MARKED = st.lists(st.sampled_from(["a", "b", "w", ">", "</w>", "a</w>", "</w"]),
 
 @settings(deadline=None, max_examples=150)
 @given(counts=st.dictionaries(MARKED, st.integers(2, 5), min_size=1, max_size=12))
-def test_learns_exactly_from_text_that_contains_the_mark_of_a_words_end(counts):
-    """Where subword-nmt does not, since several merges spell one symbol."""
+def test_learns_exactly_from_text_that_contains_the_end_of_word_mark(counts):
+    """subword-nmt does not, because several merges spell the same symbol."""
     assert learn(counts, 100)[1:] == list(learn_slowly(counts, 100))
 
 
 @settings(deadline=None, max_examples=300)
 @given(st.dictionaries(WORDS, st.integers(1, 60), min_size=3, max_size=30), st.integers(1, 12))
-def test_pairs_that_are_never_merged_are_forgotten(counts, merges):
-    """As are most where there are more words than merges."""
+def test_pairs_that_are_never_merged_are_pruned(counts, merges):
+    """Most pairs are never merged where there are more words than merges."""
     assume(sum(len(word) > 1 and count > 1 for word, count in counts.items()) >= merges)
     pairs = learn_bpe._Pairs({word: count for word, count in counts.items() if len(word) > 1}, merges)
     codes = []
@@ -122,16 +122,16 @@ def test_pairs_that_are_never_merged_are_forgotten(counts, merges):
     assert codes == learn_theirs(counts, merges)[1:]
 
 
-def test_the_frequency_below_which_pairs_are_forgotten():
+def test_rare_pairs_are_pruned_below_a_safe_frequency():
     counts = {"ab": 9, "cd": 5, "ef": 3, "gh": 3, "ij": 2}
     assert [learn_bpe._Pairs(counts, merges).least for merges in range(1, 7)] == [9, 5, 3, 3, 2, 1]
     assert [len(learn_bpe._Pairs(counts, merges).frequency) for merges in range(1, 7)] == [1, 2, 4, 4, 5, 5]
-    assert learn_bpe._Pairs({**counts, "x</w>y": 1}, 1).least == 1  # where merges may spell the same
+    assert learn_bpe._Pairs({**counts, "x</w>y": 1}, 1).least == 1  # where several merges may spell the same symbol
 
 
 @pytest.mark.skipif(not (SHARED / "data" / "multi30k").is_dir(), reason="needs shared/data")
 def test_learns_what_subword_nmt_learns_from_real_text():
-    """Enough words and merges for subword-nmt to prune its statistics and to come back to what it pruned."""
+    """There are enough words and merges for subword-nmt to prune its statistics and to restore pruned pairs."""
     counts = Counter()
     for lang in ("de", "en"):
         with gzip.open(SHARED / "data" / "multi30k" / f"val.{lang}.gz", "rt", encoding="utf-8") as file:
@@ -139,22 +139,22 @@ def test_learns_what_subword_nmt_learns_from_real_text():
     codes = learn(counts, 4000)
     assert codes == learn_theirs(counts, 4000)
     assert len(codes) == 4001
-    every = learn(counts, 100_000)  # until nothing is left
+    every = learn(counts, 100_000)  # until no pair is left
     assert codes == every[:4001] and 4001 < len(every) < 20_000
 
 
-def test_more_merges_than_fit_in_one_queue():
-    """Frequencies over many orders of magnitude: the queue is filled again and again."""
+def test_more_merges_than_one_queue_holds_are_learnt():
+    """The frequencies span many orders of magnitude, so that the queue is refilled several times."""
     counts = {f"{chr(97 + index)}{chr(98 + index)}x": 3**index for index in range(20)}
     assert learn(counts, 100) == learn_theirs(counts, 100)
 
 
-def test_words_of_one_letter_and_none_do_not_matter():
+def test_words_of_one_letter_or_none_change_no_merges():
     assert learn({"": 9, "a": 8, "b": 9, "ab": 2}, 5) == ["#version: 0.2", "a b</w>"]
 
 
-def test_ties_go_to_the_greatest_pair():
-    """By the letters of the first symbol, then the second; a symbol is less than what it begins."""
+def test_the_greatest_of_equally_frequent_pairs_is_merged():
+    """Pairs are ordered by the letters of the first symbol, then the second; a prefix is the smaller symbol."""
     assert learn({"ax": 3, "bx": 3, "by": 3}, 3)[1:] == ["b y</w>", "b x</w>", "a x</w>"]
     counts = {"pax": 2, "pq": 5, "pqax": 2}
     assert learn(counts, 9) == learn_theirs(counts, 9)
@@ -168,12 +168,12 @@ def test_ties_go_to_the_greatest_pair():
         ({"ab": 1, "cd": 1}, "no two letters occur together twice"),
     ],
 )
-def test_nothing_to_merge(counts, message):
+def test_text_without_repeated_pairs_is_refused(counts, message):
     with pytest.raises(InputError, match=message):
         learn(counts, 10)
 
 
-def test_a_bar_only_in_a_terminal(capsys):
+def test_a_progress_bar_is_shown_only_in_a_terminal(capsys):
     learn({"ab": 2}, 1)
     assert capsys.readouterr() == ("", "")
 
@@ -187,8 +187,8 @@ EDGE = st.text("\r\n ", max_size=3)
 @pytest.mark.parametrize("threshold", [1, 11, 20])
 @settings(deadline=None, max_examples=200)
 @given(line=LINE, start=EDGE, end=EDGE)
-def test_applies_as_subword_nmt(folder, threshold, line, start, end):
-    """With spaces at the ends and several between words too."""
+def test_applies_like_subword_nmt(folder, threshold, line, start, end):
+    """Also with spaces at the ends and several spaces between words."""
     segmenter = bpe.load_segmenter(folder / "codes", folder / "vocab", threshold)
     theirs = make_theirs(folder, threshold)
     assume("@@" not in line)
@@ -200,7 +200,7 @@ def test_applies_as_subword_nmt(folder, threshold, line, start, end):
 
 @settings(deadline=None, max_examples=200)
 @given(line=st.text(st.characters(blacklist_categories=("Cs",)), max_size=60))
-def test_undone(folder, line):
+def test_segmentation_is_undone(folder, line):
     tokens = Preprocessor("en")(line)
     pieces = bpe.load_segmenter(folder / "codes", folder / "vocab").process_line(tokens)
     assert bpe.undo(pieces) == tokens
@@ -216,12 +216,12 @@ def test_words_whose_pieces_are_in_the_vocabulary_are_not_split_again(folder, th
     limited, theirs = plain.limit(vocabulary, threshold), make_theirs(folder, threshold)
     frequent = {piece for piece, count in vocabulary.items() if count >= threshold}
     known = [word for word in words if frequent.issuperset(merged[word].split())]
-    assert len(known) < len(words)  # else the test would be of nothing
+    assert len(known) < len(words)  # otherwise nothing is tested
     assert known or threshold == 20
     assert [limited[word] for word in words] == [theirs.process_line(word) for word in words]
     assert [limited[word] for word in words] != [merged[word] for word in words]
     limited = plain.limit(vocabulary, threshold)
-    monkeypatch.setattr(limited._bpe, "segment_tokens", None)  # is not to be asked
+    monkeypatch.setattr(limited._bpe, "segment_tokens", None)  # must not be called
     assert [limited[word] for word in known] == [theirs.process_line(word) for word in known]
     assert plain.process_line("lowest") == bpe.load_segmenter(folder / "codes").process_line("lowest")
 
@@ -231,11 +231,11 @@ def test_words_whose_pieces_are_in_the_vocabulary_are_not_split_again(folder, th
     counts=st.dictionaries(st.one_of(WORDS, MARKED, st.text("ab@")), st.integers(1, 9), min_size=5, max_size=20),
     threshold=st.integers(2, 12),
 )
-def test_a_vocabulary_limits_as_in_subword_nmt(tmp_path_factory, counts, threshold):
+def test_a_vocabulary_limits_pieces_as_in_subword_nmt(tmp_path_factory, counts, threshold):
     folder = tmp_path_factory.mktemp("limit")
     try:
         make_segmenter(folder, 30, threshold, [f"{word} " * count for word, count in counts.items()])
-    except InputError:  # nothing to merge, a word that cannot be undone, or no frequent piece
+    except InputError:  # no pair to merge, a word that cannot be restored, or no frequent piece
         assume(False)
     plain, theirs = bpe.load_segmenter(folder / "codes"), make_theirs(folder, threshold)
     words = list(filter(None, counts))
@@ -249,13 +249,13 @@ def test_a_vocabulary_limits_as_in_subword_nmt(tmp_path_factory, counts, thresho
             want = ""
         if bpe.undo(want) == word:
             assert limited.process_line(word) == want
-        else:  # as can be with </w>
+        else:  # possible with </w>
             with pytest.raises(InputError, match="cannot be split|is not what is left of its BPE pieces"):
                 limited.process_line(word)
 
 
-def test_a_word_on_which_subword_nmt_runs_for_ever(tmp_path):
-    """``</w>`` within words makes merges that undo to themselves."""
+def test_a_word_on_which_subword_nmt_never_ends_is_refused(tmp_path):
+    """``</w>`` inside words makes merges that split into themselves."""
     words = {"aa": 6, "a</w></wa</w>": 5, "</w>b</w>a": 3, "a</w>></wa</w></w": 9, "</w>></w>w": 1, "w>": 6}
     segmenter = make_segmenter(tmp_path, 30, 4, [f"{word} " * count for word, count in words.items()])
     with pytest.raises(RecursionError):
@@ -264,8 +264,8 @@ def test_a_word_on_which_subword_nmt_runs_for_ever(tmp_path):
         segmenter.process_line("aa </w>b</w>a")
 
 
-def test_a_word_that_cannot_be_undone(tmp_path):
-    """One that ends in what marks the inside of a word; split between the two, it would be harmless."""
+def test_a_word_that_cannot_be_restored_is_refused(tmp_path):
+    """Such a word ends in the mark of a continued word; it is harmless where it is split inside the mark."""
     (tmp_path / "codes").write_text("#version: 0.2\n@ @</w>\na b</w>\n")
     segmenter = bpe.load_segmenter(tmp_path / "codes")
     for word in ("c@@", "@@"):
@@ -278,8 +278,8 @@ def test_a_word_that_cannot_be_undone(tmp_path):
     assert bpe.undo("ab @@@ @@@ c") == "ab @@c"
 
 
-def test_the_same_as_subword_nmts_own_command(tmp_path):
-    """learn-joint-bpe-and-vocab and apply-bpe --vocabulary-threshold, by their command line."""
+def test_codes_and_pieces_equal_those_of_subword_nmts_commands(tmp_path):
+    """The commands are learn-joint-bpe-and-vocab and apply-bpe --vocabulary-threshold."""
     text, theirs, vocab = tmp_path / "text", tmp_path / "theirs", tmp_path / "vocab.theirs"
     text.write_text("\n".join(LINES) + "\n")
     learn = ("learn-joint-bpe-and-vocab", "--input", text, "-s", 12, "-o", theirs, "--write-vocabulary", vocab)
@@ -292,13 +292,13 @@ def test_the_same_as_subword_nmts_own_command(tmp_path):
     applied = run(*SUBWORD_NMT, *apply).stdout.splitlines()
     assert [segmenter.process_line(line) for line in LINES] == applied
     assert "@@" in " ".join(applied)
-    # the threshold matters here
+    # the threshold has an effect here
     assert [make_segmenter(tmp_path).process_line(line) for line in LINES] != applied
 
 
 @pytest.mark.parametrize("threshold", [1, 5, 11, 15])
 def test_a_threshold_splits_rare_pieces_until_they_are_frequent(tmp_path, threshold):
-    """Every piece that comes out reaches the threshold, or is a letter, which no merge made."""
+    """Every output piece reaches the threshold, or is a single letter, which cannot be split."""
     segmenter = make_segmenter(tmp_path, 40, threshold)
     frequent = {piece for piece, count in bpe.read_vocabulary(tmp_path / "vocab") if count >= threshold}
     pieces = set(segmenter.segment_tokens(" ".join(LINES).split(" ")))
@@ -306,7 +306,7 @@ def test_a_threshold_splits_rare_pieces_until_they_are_frequent(tmp_path, thresh
     assert pieces <= frequent or threshold > 1
 
 
-def test_a_threshold_that_nothing_reaches(tmp_path):
+def test_a_threshold_that_no_piece_reaches_is_refused(tmp_path):
     with pytest.raises(InputError, match="no piece occurs 1000 times; lower --vocabulary-threshold"):
         make_segmenter(tmp_path, threshold=1000)
 
@@ -329,7 +329,7 @@ def test_the_cache_is_bounded(folder, monkeypatch):
         assert len(segmenter) <= 3 and not segmenter._bpe.cache
 
 
-def test_pickled_without_its_cache(folder):
+def test_the_segmenter_is_pickled_without_its_cache(folder):
     segmenter = bpe.load_segmenter(folder / "codes", folder / "vocab", 11)
     want = [segmenter.process_line(line) for line in LINES]
     again = pickle.loads(pickle.dumps(segmenter))
@@ -351,7 +351,7 @@ def test_pieces_are_counted_as_in_the_segmented_text(folder):
     assert bpe.count_pieces((segmenter[word], count) for word, count in words.items()) == want
 
 
-def test_codes_and_vocabulary_mixed_up(folder):
+def test_swapped_codes_and_vocabulary_are_refused(folder):
     with pytest.raises(InputError, match="not a BPE codes file"):
         bpe.load_segmenter(folder / "vocab")
     with pytest.raises(InputError, match="line 1: not a piece and its frequency"):
@@ -367,7 +367,7 @@ def test_codes_and_vocabulary_mixed_up(folder):
         ("#version: 0.2\na b c\n", "line 2: not two symbols"),
     ],
 )
-def test_codes_that_are_damaged(tmp_path, text, message):
+def test_damaged_codes_are_refused(tmp_path, text, message):
     (tmp_path / "codes").write_text(text)
     with pytest.raises(InputError, match=message):
         bpe.load_segmenter(tmp_path / "codes")

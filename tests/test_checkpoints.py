@@ -24,7 +24,7 @@ def write(path, updates, value=1.0, dtype=torch.float32, interval=2, model=None,
 
 
 def epoch_of_8_updates_saved_every_2(folder, epoch_files):
-    """B09: what fairseq leaves: no update file where an epoch ends (8, 16, 24), the last state in _last."""
+    """B09: write fairseq's files: no update file where an epoch ends (8, 16, 24), the last state in _last."""
     for updates in (2, 4, 6, 10, 12, 14, 18, 20, 22):
         write(folder / f"checkpoint_{1 + updates // 8}_{updates}.pt", updates)
     if epoch_files:
@@ -35,7 +35,7 @@ def epoch_of_8_updates_saved_every_2(folder, epoch_files):
     write(folder / "checkpoint.best_loss_3.21.pt", 14)
 
 
-def test_the_last_five_are_the_last_five(tmp_path):
+def test_the_last_five_checkpoints_are_chosen(tmp_path):
     epoch_of_8_updates_saved_every_2(tmp_path, epoch_files=True)
     choice = checkpoints.choose_last(tmp_path, 5)
     assert [f.updates for f in choice.chosen] == [24, 22, 20, 18, 16]
@@ -50,15 +50,15 @@ def test_a_gap_is_named(tmp_path):
     assert choice.missing == [16]
 
 
-def test_names_are_not_trusted(tmp_path):
-    """The number inside the file counts."""
+def test_update_numbers_come_from_inside_the_files(tmp_path):
+    """The number in the name of a file may be wrong."""
     for name, updates in (("checkpoint_1_2.pt", 40), ("checkpoint_9_900.pt", 20), ("checkpoint_last.pt", 40)):
         write(tmp_path / name, updates)
     found = checkpoints.find(tmp_path)
     assert [(f.path.name, f.updates) for f in found] == [("checkpoint_1_2.pt", 40), ("checkpoint_9_900.pt", 20)]
 
 
-def test_states_between_the_intervals_are_left_out_but_the_final_one(tmp_path):
+def test_states_between_the_intervals_are_left_out_except_the_final_one(tmp_path):
     for updates in (100, 200, 300):
         write(tmp_path / f"checkpoint_1_{updates}.pt", updates, interval=100)
     for epoch in (1, 2):
@@ -69,7 +69,7 @@ def test_states_between_the_intervals_are_left_out_but_the_final_one(tmp_path):
     assert choice.missing == []
 
 
-def test_too_few_are_refused(tmp_path):
+def test_too_few_checkpoints_are_refused(tmp_path):
     write(tmp_path / "checkpoint_last.pt", 4)
     with pytest.raises(InputError, match="5 checkpoints are wanted, 1 are there"):
         checkpoints.choose_last(tmp_path, 5)
@@ -93,7 +93,7 @@ def test_half_precision_is_summed_in_float32(dtype, tmp_path):
     assert torch.equal(got, torch.full((3,), float(values.double().mean())).to(dtype))
 
 
-def test_many_bfloat16_values_do_not_swamp(tmp_path):
+def test_many_bfloat16_values_are_summed_exactly(tmp_path):
     paths = [write(tmp_path / f"{i}.pt", i + 1, 1 + i / 128, torch.bfloat16) for i in range(5)]
     checkpoints.average(paths, tmp_path / "average.pt")
     assert safe_loading.load(tmp_path / "average.pt")["model"]["w"][0] == 1 + 2 / 128
@@ -114,7 +114,7 @@ def test_one_file_is_its_own_average_bitwise_and_opposites_cancel(tmp_path):
     assert checkpoints.updates_of(averaged) == 2
 
 
-def test_what_cannot_be_averaged_is_refused_and_leaves_nothing(tmp_path):
+def test_checkpoints_that_cannot_be_averaged_are_refused_and_no_file_is_left(tmp_path):
     one, output = write(tmp_path / "1.pt", 1), tmp_path / "average.pt"
     other = write(tmp_path / "2.pt", 2, model={"w": torch.zeros(4), "n": torch.tensor(1)})
     same = write(tmp_path / "3.pt", 1)
@@ -136,8 +136,8 @@ def test_what_cannot_be_averaged_is_refused_and_leaves_nothing(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == [f"{i}.pt" for i in range(1, 6)]
 
 
-def test_a_torn_last_checkpoint_gives_way_to_the_newest_good_one(tmp_path):
-    """B22."""
+def test_a_truncated_last_checkpoint_is_replaced_by_the_newest_good_one(tmp_path):
+    """B22: a checkpoint that was being written during a kill is truncated."""
     write(tmp_path / "checkpoint_1_2.pt", 2)
     write(tmp_path / "checkpoint_1_4.pt", 4)
     write(tmp_path / "checkpoint_last.pt", 6)
@@ -148,7 +148,7 @@ def test_a_torn_last_checkpoint_gives_way_to_the_newest_good_one(tmp_path):
     assert checkpoints.newest_good(tmp_path / "absent") is None
 
 
-def test_an_average_does_not_take_the_place_of_a_checkpoint(tmp_path):
+def test_an_average_does_not_replace_a_checkpoint(tmp_path):
     one = write(tmp_path / "one.pt", 1)
     for output in (one, tmp_path / "checkpoint7.pt", tmp_path / "checkpoint_last.pt"):
         with pytest.raises(InputError, match="must not take the place"):
@@ -166,8 +166,8 @@ def test_runs_with_other_data_or_seeds_are_not_mixed(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_average_made_anew_is_not_taken_for_the_old_one(tmp_path):
-    """rela average RUN, then --inputs to the same output, then RUN again."""
+def test_a_replaced_average_is_not_taken_for_the_old_one(tmp_path):
+    """The commands are rela average RUN, then --inputs with the same output, then RUN again."""
     for updates in (2, 4, 6):
         write(tmp_path / f"checkpoint_1_{updates}.pt", updates, float(updates))
     output = tmp_path / "average.pt"

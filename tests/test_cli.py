@@ -1,4 +1,4 @@
-"""The command line: quick to answer, one line and exit code 2 where something is wrong."""
+"""The command line: quick start, and one line with exit code 2 for every error."""
 
 import argparse
 import shlex
@@ -14,7 +14,7 @@ from fairseq_rela.cli import ranking
 from fairseq_rela.files.configs import load_defaults
 
 
-def test_help_is_quick_and_imports_nothing_heavy():
+def test_help_is_quick_and_imports_no_large_libraries():
     code = (
         "import sys; sys.argv = ['rela', '--help']\n"
         "from fairseq_rela.cli import main\n"
@@ -26,10 +26,10 @@ def test_help_is_quick_and_imports_nothing_heavy():
     start = time.monotonic()
     result = run(sys.executable, "-c", code)
     assert result.stderr.strip() == "[]" and "prepare" in result.stdout
-    assert time.monotonic() - start < 5  # half a second on a machine that does nothing else
+    assert time.monotonic() - start < 5  # half a second on an idle machine
 
 
-def test_with_fairseq_it_imports_nothing_that_fairseq_does_not_need_to_start():
+def test_the_plugin_imports_only_what_fairseq_needs_to_start():
     code = (
         "import sys, fairseq_cli.train\n"
         "before = set(sys.modules)\n"
@@ -44,17 +44,17 @@ def test_with_fairseq_it_imports_nothing_that_fairseq_does_not_need_to_start():
 
 
 @pytest.mark.skipif(sys.version_info < (3, 10), reason="Python tells what -m runs from 3.10 on")
-def test_as_a_module_it_imports_nothing_heavy_either():
+def test_help_of_the_module_imports_no_large_libraries():
     result = run(sys.executable, "-X", "importtime", "-m", "fairseq_rela.cli", "--help")
     imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
     assert result.returncode == 0 and "prepare" in result.stdout
     assert "argparse" in imported and not imported & {"torch", "fairseq", "numpy", "fairseq_rela.compat"}
-    # with anything else fairseq knows the plugin once it is imported
+    # in any other program the import registers the plugin with fairseq
     code = "import fairseq_rela; from fairseq.models import MODEL_REGISTRY; print('transformer_rela' in MODEL_REGISTRY)"
     assert run(sys.executable, "-W", "ignore", "-c", code, "fairseq_rela.cli").stdout.strip() == "True"
 
 
-def test_without_a_verb_it_helps(capsys):
+def test_without_a_verb_the_help_is_printed(capsys):
     assert cli.main([]) == 0
     assert "VERB" in capsys.readouterr().out
 
@@ -116,7 +116,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("arguments, message", WRONG, ids=lambda a: " ".join(a) if isinstance(a, list) else None)
-def test_wrong_use(arguments, message, tmp_path, monkeypatch, capsys):
+def test_wrong_arguments_give_one_line_and_exit_code_2(arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     try:
         code = cli.main(arguments)
@@ -128,14 +128,14 @@ def test_wrong_use(arguments, message, tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_with_its_output_closed(tmp_path):
+def test_the_command_works_with_closed_output(tmp_path):
     command = " ".join(shlex.quote(str(part)) for part in (*RELA, "synthetic", tmp_path / "raw", "--pairs", "30"))
     result = run("bash", "-c", command + " >&-")
     assert result.returncode == 0 and "Traceback" not in result.stderr
     assert (tmp_path / "raw" / "train.xa").is_file()
 
 
-def test_score_by_the_command_line(tmp_path):
+def test_the_command_scores_segmented_hypotheses(tmp_path):
     (tmp_path / "hyp").write_text("das ist gu@@ t &quot; .\nja@@ wohl .\n")
     (tmp_path / "ref").write_text('das ist gut".\njawohl.\n')
     arguments = ["score", "--hypotheses", tmp_path / "hyp", "--reference", tmp_path / "ref", "-t", "de"]
@@ -154,19 +154,19 @@ def test_score_by_the_command_line(tmp_path):
         "--override a=1 --root X synthetic relu score translate",
     ],
 )
-def test_stages_may_stand_before_between_and_behind_options(words):
+def test_stages_may_come_before_between_and_after_options(words):
     options = cli.build_parser().parse_args(["reproduce", *words.split()])
     assert (options.task, options.attention, options.stages) == ("synthetic", "relu", ["score", "translate"])
     assert options.root == Path("X") and options.override == ["a=1"]
 
 
-def test_the_stages_of_the_help_are_those_of_the_chain():
+def test_the_help_lists_the_stages_of_the_chain():
     from fairseq_rela.experiment.reproduce import RUN, STAGES
 
     assert tuple(load_defaults("experiment")["stages"]) == STAGES == tuple(RUN)
 
 
-def test_the_choices_of_an_option_are_those_of_its_module():
+def test_choices_of_an_option_equal_those_of_its_module():
     from fairseq_rela.analysis.orders import DEFAULT_BY, ORDERS
     from fairseq_rela.benchmark.run import PARTS
 
@@ -177,9 +177,9 @@ def test_the_choices_of_an_option_are_those_of_its_module():
     assert tuple(load_defaults("bench")["parts"]) == PARTS
 
 
-def test_what_to_fetch_by_hand(capsys):
+def test_download_list_prints_names_and_addresses(capsys):
     assert cli.main(["download", "wmt18_zh_en", "--list"]) == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert {row[0] for row in rows} >= {"wmt18-test", "uncorpus-v1-en-zh", "cwmt-neu2017"}
-    assert max(map(len, rows)) == 3  # the archive of two halves
+    assert max(map(len, rows)) == 3  # the archive with two parts
     assert all(url.startswith("http") for row in rows for url in row[1:])

@@ -1,4 +1,4 @@
-"""Running fairseq's commands: what is shown, kept and reported."""
+"""Running fairseq's commands: the printed command, the log and the errors."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from fairseq_rela.errors import InputError
 from fairseq_rela.files import commands
 
 
-def test_a_command_that_fails_says_its_last_words_and_its_log(tmp_path, capsys):
+def test_the_error_of_a_failed_command_has_its_last_line_and_its_log(tmp_path, capsys):
     log = tmp_path / "log"
     with pytest.raises(InputError, match=r"fairseq-preprocess failed with exit code 2: .*--no-such-option \(log: "):
         commands.run_fairseq("preprocess", ["--no-such-option"], log)
@@ -14,7 +14,7 @@ def test_a_command_that_fails_says_its_last_words_and_its_log(tmp_path, capsys):
     assert log.read_text().startswith("$ fairseq-preprocess --no-such-option\n")
 
 
-def test_what_is_shown_can_be_typed(tmp_path):
+def test_the_printed_command_can_be_copied_into_a_shell(tmp_path):
     assert commands.shown("hydra_train", ["a b", "c=1"]) == "fairseq-hydra-train 'a b' c=1"
 
 

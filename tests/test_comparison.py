@@ -36,7 +36,7 @@ def test_models_are_combined_with_paired_differences():
     better = comparison.combine([result((0.9, 0.5, 0.6), (0.9, 0.5, 0.6))])
     assert comparison.recommend(better) == "null_rate"
     near = comparison.combine([result((0.905, 0.9, 0.905), (0.505, 0.5, 0.505))])
-    assert comparison.recommend(near) == "log_probability"  # the default, where no other is clearly better
+    assert comparison.recommend(near) == "log_probability"  # the default where no other score is clearly better
     for other in (result((1, 1, 1), (1, 1, 1), pairs=8), result((1, 1, 1)), result((1,) * 3, (1,) * 3, damage_seed=2)):
         with pytest.raises(InputError, match="differ in their"):
             comparison.combine([results[0], other])
@@ -44,7 +44,7 @@ def test_models_are_combined_with_paired_differences():
         comparison.combine([])
 
 
-def test_quantiles_of_students_t_are_the_published_ones():
+def test_quantiles_of_students_t_equal_published_ones():
     published = {1: 12.7062, 2: 4.3027, 3: 3.1824, 4: 2.7764, 5: 2.5706, 9: 2.2622, 10: 2.2281, 30: 2.0423, 120: 1.9799}
     for freedom, value in published.items():
         assert comparison.t_quantile(freedom) == pytest.approx(value, abs=1e-4)
@@ -70,7 +70,7 @@ def test_several_models_are_measured_on_the_same_damage(trained, data, corpus, t
         detection.evaluate([models[0]] * 2, DataFolder(data), *files, device="cpu")
 
 
-def test_areas_are_those_of_each_score():
+def test_areas_are_computed_for_each_score():
     good = [Score(0.1, -1.0, 3, 3), Score(0.3, -2.0, 3, 3)]
     bad = [Score(0.2, -1.5, 3, 3), Score(0.4, -3.0, 3, 3)]
     # ranks by null rate 0 2 | 1 3, by log-probability 0 2 | 1 3
@@ -79,7 +79,7 @@ def test_areas_are_those_of_each_score():
     assert detection.areas(good, bad) == {"null_rate_auc": 0.5, "logprob_auc": 1.0, "both_auc": 0.875}
 
 
-def test_options_that_do_not_go_together(trained, data, corpus, tmp_path):
+def test_incompatible_options_are_refused(trained, data, corpus, tmp_path):
     common = (trained / "checkpoint_last.pt", corpus / "test.xa", corpus / "test.xb", "--data", data)
     more = ("--output", tmp_path / "o", "--more-checkpoints", trained / "checkpoint_1_2.pt")
     done = run_rela("rank", *common, *more)

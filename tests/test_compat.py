@@ -20,8 +20,8 @@ def fake_fairseq(folder, code):
     return {"PYTHONPATH": f"{folder}:{ROOT}"}
 
 
-def test_a_compiled_part_for_another_numpy_is_named_with_its_true_cause(tmp_path):
-    """B43: fairseq itself says that it was never built, and only once training has begun."""
+def test_an_extension_compiled_for_another_numpy_is_named_as_the_cause(tmp_path):
+    """B43: fairseq's own message claims that it was not built, and comes only after training has begun."""
     reason = "numpy.dtype size changed, may indicate binary incompatibility"
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"
@@ -37,8 +37,8 @@ def test_a_compiled_part_for_another_numpy_is_named_with_its_true_cause(tmp_path
     assert reason in last and "numpy" in last and "During handling" not in result.stderr
 
 
-def test_every_dataclass_of_the_plugin_is_one_on_python_3_12():
-    """B30: from 3.11 on, a default that can change is refused when the class is made, not only a list or dict."""
+def test_every_dataclass_of_the_plugin_is_valid_on_python_3_12():
+    """B30: Python 3.11 and later refuse every mutable default, not only lists and dictionaries."""
     from fairseq.dataclass import FairseqDataclass
 
     from fairseq_rela import encoders
@@ -52,7 +52,7 @@ def test_every_dataclass_of_the_plugin_is_one_on_python_3_12():
         assert is_dataclass(cls())
         own = [f for f in fields(cls) if f.default is not MISSING]
         assert own and all(f.default.__class__.__hash__ is not None for f in own), cls
-        # and no default is a class where an instance belongs, as in the forks for newer Pythons
+        # and no default is a class instead of an instance, as in the forks for newer Pythons
         assert not [f.name for f in own if isinstance(f.default, type)]
 
 
@@ -73,7 +73,7 @@ def test_a_missing_or_broken_fairseq_gives_one_clear_line(tmp_path, code, messag
     assert "During handling" not in result.stderr
 
 
-def test_the_command_says_it_without_a_traceback(tmp_path):
+def test_the_command_reports_the_problem_without_a_traceback(tmp_path):
     env = fake_fairseq(tmp_path, "raise ValueError('mutable default')")
     code = "import sys; sys.argv[0] = 'rela'; from fairseq_rela.cli import main; sys.exit(main())"
     result = run(sys.executable, "-c", code, "attention", "x.pt", "--data", tmp_path, env=env)
@@ -81,8 +81,8 @@ def test_the_command_says_it_without_a_traceback(tmp_path):
     assert len(result.stderr.strip().splitlines()) == 1 and "does not import" in result.stderr
 
 
-def test_the_probe_sees_what_this_fairseq_does():
-    """Against a 30-sentence set batched as fairseq-generate does by default (B01)."""
+def test_the_probe_detects_the_behaviour_of_this_fairseq():
+    """It is compared with a 30-sentence set in the default batches of fairseq-generate (B01)."""
     sizes = np.full(30, 9)
     batches = data_utils.batch_by_size(
         np.arange(30), lambda i: 9, num_tokens_vec=sizes, max_tokens=4000, required_batch_size_multiple=8
@@ -94,7 +94,7 @@ def test_the_probe_sees_what_this_fairseq_does():
 
     config = TransformerConfig()
     config.encoder, config.quant_noise = config.encoder, config.quant_noise
-    if isinstance(config.encoder, type):  # the forks for newer Pythons hold classes where instances belong
+    if isinstance(config.encoder, type):  # the forks for newer Pythons have classes instead of instances
         config.encoder, config.quant_noise = config.encoder(), config.quant_noise()
     layer = TransformerEncoderLayerBase(config)
     assert behaviour.fuses_encoder == hasattr(layer, "in_proj_weight")
@@ -110,7 +110,7 @@ def test_a_fairseq_that_drops_the_last_batch_is_named(caplog):
     assert caplog.text == ""
 
 
-def test_the_warning_is_given_on_import():
+def test_importing_the_plugin_gives_the_warning():
     result = run(*IMPORT)
     assert result.returncode == 0
     assert ("drops the last batch" in result.stderr) == compat.probe_fairseq().drops_last_batch

@@ -1,4 +1,4 @@
-"""Every YAML file: read, composed, and one place for each value."""
+"""Every YAML file is read and composed, and each value is written in one place."""
 
 import copy
 import re
@@ -18,7 +18,7 @@ CONFIGS = ROOT / "configs"
 
 
 def compose(task, *overrides):
-    """What fairseq-hydra-train composes, with fairseq's defaults under it."""
+    """Return the configuration that fairseq-hydra-train composes, on top of fairseq's defaults."""
     from fairseq.dataclass.initialize import hydra_init
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -40,7 +40,7 @@ def test_tasks_have_all_their_files():
 
 
 @pytest.mark.parametrize("task", tasks.task_names())
-def test_every_choice_of_data_can_be_made(task):
+def test_every_choice_of_data_changes_the_task(task):
     offered = configs.load_yaml("corpus", task).get("choices", {})
     seen = set()
     for key, options in offered.items():
@@ -48,11 +48,11 @@ def test_every_choice_of_data_can_be_made(task):
             made = tasks.load_task(task, (f"{key}={option}",))
             assert made.label == (task if option == next(iter(options)) else f"{task}.{key}-{option}")
             seen.add((str(made.settings), str(made.sources)))
-    # each choice changes something
+    # each choice changes the settings or the sources
     assert len(seen) == 1 + sum(len(options) - 1 for options in offered.values()) or not offered
 
 
-def test_choices_that_are_not_there():
+def test_unknown_choices_are_refused():
     with pytest.raises(InputError, match="wmt14_en_fr has no such choice; it offers none"):
         tasks.load_task("wmt14_en_fr", ("test=filtered",))
     with pytest.raises(InputError, match="choose one of train=statmt, train=stanford"):
@@ -61,7 +61,7 @@ def test_choices_that_are_not_there():
         tasks.load_task("wmt14_en_de", ("train=stanford", "train=statmt"))
 
 
-def test_the_paper_s_sizes_and_the_official_test_sets():
+def test_sizes_of_the_paper_and_of_the_official_test_sets():
     """FIDELITY section 4 and WMT.md: pairs, dev and test lines, 13a reference lengths."""
     known = {
         "wmt14_en_de": (4.5e6, 3000, 3003, 62688),
@@ -77,32 +77,32 @@ def test_the_paper_s_sizes_and_the_official_test_sets():
         assert (task.settings.merges, task.settings.vocabulary_threshold, task.settings.max_pieces) == (32000, 50, 255)
 
 
-def test_addresses_are_in_the_corpus_files_alone():
+def test_only_corpus_files_hold_addresses():
     for path in [*(ROOT / "fairseq_rela").rglob("*.py"), *CONFIGS.rglob("*.yaml"), *(ROOT / "scripts").iterdir()]:
         if path.parent.name != "corpus":
             text = path.read_text(encoding="utf-8").replace("http://www.w3.org/XML", "")
-            text = text.replace("https://arxiv.org/abs/2104.07012", "")  # the paper, of which nothing is fetched
+            text = text.replace("https://arxiv.org/abs/2104.07012", "")  # papers, not downloads
             assert "http://" not in text and "https://" not in text, path
 
 
 @pytest.mark.parametrize("task", [task for task in tasks.task_names() if task.startswith("wmt")])
 @pytest.mark.parametrize("devices", [1, 2, 4, 8])
 def test_an_update_is_25_000_tokens_on_any_number_of_gpus(task, devices):
-    """B42."""
+    """B42: the number of GPUs must not change the size of an update."""
     cfg = compose(task, f"run=gpu{devices}")
     assert cfg["distributed_training"]["distributed_world_size"] == devices
     assert cfg["dataset"]["max_tokens"] * cfg["optimization"]["update_freq"][0] * devices == 25_000
     assert cfg["model"]["_name"] == "transformer_rela"  # base
 
 
-def test_attention_group_holds_every_variant():
+def test_the_attention_group_holds_every_variant():
     found = {p.stem: yaml.safe_load(p.read_text())["attention"] for p in (CONFIGS / "attention").glob("*.yaml")}
     assert found == {name: name for name in VARIANTS}
 
 
 @pytest.mark.parametrize("task", tasks.task_names())
-def test_the_recipe_reaches_fairseq(task):
-    """FIDELITY section 6, where the experiment does not differ."""
+def test_the_recipe_is_passed_to_fairseq(task):
+    """The values are those of FIDELITY section 6, except where the experiment sets others."""
     cfg = compose(task, "attention=sparsemax")
     assert cfg["model"]["attention"] == "sparsemax" and cfg["model"]["activation_dropout"] == 0.1
     assert cfg["model"]["share_decoder_input_output_embed"] is True
@@ -133,7 +133,7 @@ def test_every_choice_of_every_group_composes(group):
         assert compose("synthetic", f"{group}={path.stem}")
 
 
-def test_decoding_comes_from_the_yaml():
+def test_decoding_settings_come_from_the_yaml():
     decoding = searches.load_decoding()
     assert (decoding.beam, decoding.gnmt_lenpen, decoding.max_len_a, decoding.max_len_b) == (4, 0.6, 1, 50)
 
@@ -149,7 +149,7 @@ WRONG_VALUES = [None, 3, -1, "x", "", [], {}, [1], {"a": 1}, True, False, 2.5, f
 
 
 def places(value, path=()):
-    """The path of everything in a YAML file."""
+    """Yield the path of every entry of a YAML file."""
     if path:
         yield path
     for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
@@ -167,7 +167,7 @@ def replaced(spec, path, value):
 
 @pytest.mark.parametrize("group, name", [("corpus", task) for task in tasks.task_names()] + [("decoding", "paper")])
 def test_a_wrong_value_anywhere_is_an_error_in_one_line(group, name, tmp_path, monkeypatch):
-    """Every entry of every file by every kind of value: taken, or named with its file; `no` is a language in YAML."""
+    """Replace every entry by every type of value: it is accepted, or named with its file (YAML reads `no` as False)."""
     original, load_yaml = configs.load_yaml(group, name), configs.load_yaml
     refused = 0
     for path in places(original):
@@ -195,8 +195,8 @@ def test_a_wrong_value_anywhere_is_an_error_in_one_line(group, name, tmp_path, m
 
 
 @pytest.mark.parametrize("name", ["../../x", "a/b", "", ".", "a b", 3])
-def test_names_from_which_folders_are_made(name, monkeypatch):
-    """What a file calls its choices and subsets cannot lead out of the experiments' folder."""
+def test_names_of_choices_and_subsets_must_be_safe_folder_names(name, monkeypatch):
+    """The names of choices and subsets cannot lead out of the folder of the experiments."""
     spec = configs.load_yaml("corpus", "wmt14_en_de")
     subset = next(iter(spec["subsets"].values()))
     monkeypatch.setattr(tasks, "load_yaml", lambda *_: {**copy.deepcopy(spec), "subsets": {name: subset}})
@@ -216,7 +216,7 @@ def test_a_misspelt_entry_is_refused(monkeypatch):
         tasks.load_task("synthetic")
 
 
-def test_downloads_that_nothing_is_made_of_are_refused(monkeypatch):
+def test_downloads_that_no_split_uses_are_refused(monkeypatch):
     spec = {**configs.load_yaml("corpus", "synthetic"), "downloads": {"a": {"urls": ["http://x/a"]}}}
     monkeypatch.setattr(tasks, "load_yaml", lambda *_: spec)
     with pytest.raises(InputError, match="synthetic.yaml: downloads are given, but no train"):
@@ -230,8 +230,8 @@ def test_downloads_that_nothing_is_made_of_are_refused(monkeypatch):
         "# K\xf6nig",  # as Latin-1, below
     ],
 )
-def test_yaml_is_data(content, tmp_path, monkeypatch):
-    """Nothing in it is run."""
+def test_yaml_files_cannot_run_code(content, tmp_path, monkeypatch):
+    """YAML content is only read as data."""
     shutil.copytree(CONFIGS, tmp_path / "configs")
     (tmp_path / "configs" / "corpus" / "synthetic.yaml").write_text(
         content.format(tmp_path / "made"), encoding="latin-1"
@@ -242,8 +242,8 @@ def test_yaml_is_data(content, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["configs"]
 
 
-def test_no_code_is_made_from_text():
-    """No eval, exec or unsafe loading of YAML, pickles or archives anywhere in the package."""
+def test_the_package_never_evaluates_text_as_code():
+    """There is no eval, no exec, and no unsafe loading of YAML, pickles or archives in the package."""
     forbidden = re.compile(
         r"(?<![\w.])(eval|exec|compile)\(|yaml\.(load|unsafe_load|full_load)\(|pickle\.loads?\(|extractall\(|os\.system\(|shell=True"
         r"|weights_only=False|__import__\("
@@ -253,7 +253,7 @@ def test_no_code_is_made_from_text():
         assert not found, (path, found)
 
 
-def test_checksums_are_of_the_files_that_are_composed():
+def test_checksums_cover_the_files_that_are_composed():
     files = set(composed.checksums("multi30k_en_de", ["attention=relu", "size=base", "optimization.max_update=1"]))
     assert files == {
         "multi30k_en_de.yaml",
@@ -270,7 +270,7 @@ def test_checksums_are_of_the_files_that_are_composed():
 
 
 def test_slurm_jobs_take_four_gpus_by_hydras_launcher():
-    """What `-m run=slurm` asks of submitit."""
+    """The settings of `-m run=slurm` for submitit are read."""
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     from fairseq.dataclass.initialize import hydra_init
     from hydra import compose, initialize_config_dir
@@ -290,7 +290,7 @@ def test_slurm_jobs_take_four_gpus_by_hydras_launcher():
 
 @pytest.mark.parametrize("task", tasks.task_names())
 def test_every_yaml_builds_its_model(task):
-    """At its own size, on small dictionaries."""
+    """Every model has its own size, with small dictionaries."""
     from conftest import make_task
     from fairseq.models import build_model
     from omegaconf import OmegaConf
@@ -302,7 +302,7 @@ def test_every_yaml_builds_its_model(task):
     assert model.decoder.embed_tokens.embedding_dim == dim
     assert {module.num_heads for module in model.modules() if hasattr(module, "num_heads")} == {heads}
     assert sum(p.numel() for n, p in model.named_parameters() if "attn_norm" in n) == 3 * layers * 2 * dim
-    # separate vocabularies, the target's shared with the output
+    # separate vocabularies; the output shares the target's
     assert model.decoder.embed_tokens.weight is model.decoder.output_projection.weight
     assert model.encoder.embed_tokens.weight is not model.decoder.embed_tokens.weight
     if layers == 6:
@@ -311,7 +311,7 @@ def test_every_yaml_builds_its_model(task):
 
 
 @pytest.mark.parametrize("overrides", [(), ("attention=relu", "size=base", "sites=cross", "run=gpu4")])
-def test_composed_values_are_those_that_hydra_composes(overrides):
+def test_composed_values_equal_those_of_hydra(overrides):
     from hydra import compose, initialize_config_dir
 
     with initialize_config_dir(config_dir=str(configs.config_folder()), version_base=None):

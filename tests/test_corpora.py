@@ -1,4 +1,4 @@
-"""From archives to pairs of lines: every format, and what must not pass."""
+"""From archives to pairs of lines: every format, and the inputs that must be refused."""
 
 import gzip
 import json
@@ -22,7 +22,7 @@ def sources(train, **changes):
 
 
 def made(tmp_path, files, train, **changes):
-    """Extract with archives of these bytes; gives the training lines of both sides."""
+    """Extract archives with these bytes; return the record and the training lines of both sides."""
     files = {"dev": wmt.tar({"dev.en": wmt.plain(EN[:2]), "dev.de": wmt.plain(DE[:2])}), **files}
     archives = {}
     for name, content in files.items():
@@ -51,12 +51,12 @@ SGM = {"x.en": wmt.sgm(EN[:2], "en", "srcset"), "x.de": wmt.sgm(DE[:2], "de", "r
         (wmt.plain(map(" ||| ".join, zip(DE, EN))), Part("bars", ("a",), ("de", "en"))),
     ],
 )
-def test_every_format_gives_the_lines_as_they_are(content, part, tmp_path):
+def test_every_format_gives_the_lines_unchanged(content, part, tmp_path):
     _, lines = made(tmp_path, {"a": content}, part)
     assert lines == [EN, DE]
 
 
-def test_tmx_with_longer_codes_and_a_third_language(tmp_path):
+def test_tmx_with_longer_codes_and_a_third_language_is_read(tmp_path):
     content = wmt.tmx(zip(DE[:2], EN[:2], "xy"), ("de-AT", "EN_gb", "fr")).replace(
         b"three  four", b"three <hi>four</hi>"
     )
@@ -64,8 +64,8 @@ def test_tmx_with_longer_codes_and_a_third_language(tmp_path):
     assert lines == [["one &amp; two", "three four"], DE[:2]]
 
 
-def test_sgm_is_read_as_sacrebleu_reads_it(tmp_path):
-    """Entities stay, white space is collapsed; compared with sacreBLEU's own reader."""
+def test_sgm_is_read_like_sacrebleu_reads_it(tmp_path):
+    """Entities are kept and white space is collapsed, as by sacreBLEU's own reader."""
     from sacrebleu.dataset.fake_sgml import FakeSGMLDataset
 
     record, lines = made(tmp_path, {"a": wmt.tar(SGM)}, Part("sgm", ("a:x.en", "a:x.de"), expected=Expected(2)))
@@ -93,7 +93,7 @@ def test_files_of_a_pattern_are_paired_by_name(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["./d/x.en", "d/x[1].en", "d/[!y].en", "d/?.en"])
-def test_names_as_tar_shows_them_and_every_pattern(name, tmp_path):
+def test_members_are_found_by_their_name_in_tar_or_a_pattern(name, tmp_path):
     members = {"d/x.en": "d/x.en", "d/x[1].en": "d/x[1].en", "d/y.en": "d/y.en"}
     wanted = "d/x[1].en" if "[1]" in name else "d/x.en"
     files = {member: wmt.plain(EN if member == wanted else ["other"]) for member in members}
@@ -121,20 +121,20 @@ def test_text_in_utf_16_is_refused(tmp_path):
             made(tmp_path / str(number), files, Part("plain", ("a", "b")))
 
 
-def test_a_table_has_as_many_columns_in_every_line(tmp_path):
+def test_every_line_of_a_table_needs_the_same_number_of_columns(tmp_path):
     rows = [f"{en}\t{de}\t0.5" for en, de in zip(EN, DE)] * 100
     record, lines = made(tmp_path, {"a": wmt.plain([*rows, "a tab\tmore\tgut\t0.5"])}, Part("tsv", ("a",), LANGUAGES))
     assert lines == [EN * 100, DE * 100]
     assert record["splits"]["train"][0]["left_out"] == {"not 3 columns": 1}
 
 
-def test_codes_of_other_formats_in_tmx_are_no_text(tmp_path):
+def test_codes_of_other_formats_in_tmx_are_left_out(tmp_path):
     inner = "<bpt i='1'>&lt;b&gt;</bpt>Hello <hi>dear<ph>{1}</ph></hi> world<ept i='1'>&lt;/b&gt;</ept>!"
     content = wmt.tmx([("MARK", "Hallo")], ("en", "de")).replace(b"MARK", inner.encode())
     assert made(tmp_path, {"a": content}, Part("tmx", ("a",), LANGUAGES))[1] == [["Hello dear world!"], ["Hallo"]]
 
 
-def test_tmx_in_a_name_space_and_a_language_of_a_country(tmp_path):
+def test_tmx_with_a_namespace_and_a_country_code_is_read(tmp_path):
     content = wmt.tmx([("one", "um"), ("two", "dois")], ("en", "pt-BR")).replace(b"<tmx ", b'<tmx xmlns="http://x" ')
     part = Part("tmx", ("a",), ("en", "pt_BR"))
     (tmp_path / "a").write_bytes(content)
@@ -147,7 +147,7 @@ def test_tmx_in_a_name_space_and_a_language_of_a_country(tmp_path):
     assert (tmp_path / "raw" / "train.pt_BR").read_text() == "um\ndois\n"
 
 
-def test_sides_in_separate_files(tmp_path):
+def test_sides_in_separate_archives_are_paired(tmp_path):
     _, lines = made(tmp_path, {"a": wmt.plain(EN), "b": gzip.compress(wmt.plain(DE))}, Part("plain", ("a", "b")))
     assert lines == [EN, DE]
 
@@ -225,20 +225,20 @@ def test_damaged_pairs_of_a_large_corpus_are_left_out_and_counted(tmp_path):
         ),
     ],
 )
-def test_what_is_not_as_expected_stops_and_leaves_nothing(files, part, message, tmp_path):
+def test_unexpected_content_is_an_error_and_no_output_is_left(files, part, message, tmp_path):
     with pytest.raises(InputError, match=message):
         made(tmp_path, files, part)
     assert not (tmp_path / "raw").exists() and not list(tmp_path.glob(".*"))
 
 
-def test_dev_and_test_must_be_whole(tmp_path):
+def test_dev_and_test_sets_with_damaged_lines_are_refused(tmp_path):
     part = Part("plain", ("a", "b"))
     with pytest.raises(InputError, match="not UTF-8: 1"):
         files = {"a": wmt.plain(EN * 100), "b": wmt.plain(DE * 99 + DE[:3]) + b"\xff\n"}
         made(tmp_path, files, part, splits={"test": (part,)})
 
 
-def test_the_reference_is_the_one_that_others_score(tmp_path):
+def test_the_reference_must_have_its_published_length(tmp_path):
     part = Part("plain", ("a", "b"))
     files = {"a": wmt.plain(EN), "b": wmt.plain(DE)}
     made(tmp_path, files, part, reference_length=wmt.reference_length(DE[:2]))
@@ -248,7 +248,7 @@ def test_the_reference_is_the_one_that_others_score(tmp_path):
 
 
 def test_a_subset_of_the_test_set_is_its_line_numbers(tmp_path):
-    """B19: the filtered set is lines of the full one, in its own order; equal lines are told apart."""
+    """B19: the filtered set is lines of the full one, in its own order; equal lines have different numbers."""
     part = Part("plain", ("a", "b"))
     files = {"a": wmt.plain(["x", "y", "x", "z"]), "b": wmt.plain("1213")}
     subset = {"s": wmt.plain(["z\t3", "x\t1", "x\t1"])}
@@ -263,7 +263,7 @@ def test_a_subset_of_the_test_set_is_its_line_numbers(tmp_path):
             made(tmp_path / str(number), {**files, "s": lines}, part, splits={"test": (part,)}, subsets=few)
 
 
-def test_a_subset_with_another_reference_says_so(tmp_path, capsys):
+def test_a_subset_with_another_reference_gives_a_warning(tmp_path, capsys):
     part = Part("plain", ("a", "b"))
     files = {"a": wmt.plain(["x", "y", "z"]), "b": wmt.plain("123"), "s": wmt.plain(["z\t3", "y\tother"])}
     made(tmp_path, files, part, splits={"test": (part,)}, subsets={"few": Part("tsv", ("s",), LANGUAGES)})
@@ -281,7 +281,7 @@ def test_corpora_whose_own_sizes_are_unknown_are_counted_together(tmp_path):
         made(tmp_path / "2", files, part, splits=splits, train_pairs=Expected(820, 0.01))
 
 
-def test_the_size_is_said_beforehand(tmp_path):
+def test_the_size_is_reported_before_extraction(tmp_path):
     parts = (Part("plain", ("a", "b"), expected=Expected(2_000_000)), Part("plain", ("a", "b")))
     splits = dict.fromkeys(SPLITS, parts)
     said = cost(Sources(LANGUAGES, splits, {}, bytes_a_pair=300), tmp_path)
@@ -300,7 +300,7 @@ def test_chinese_in_the_other_column_is_found(tmp_path, capsys):
     assert "the other column" in capsys.readouterr().out
 
 
-def test_a_finished_folder_is_reused_only_as_it_was(tmp_path):
+def test_a_finished_folder_is_reused_only_if_unchanged(tmp_path):
     part = Part("plain", ("a", "b"))
     record, _ = made(tmp_path, {"a": wmt.plain(EN), "b": wmt.plain(DE)}, part)
     raw = tmp_path / "raw"
@@ -335,6 +335,6 @@ WHOLE = {split: [{"source": "a", "target": "b"}] for split in SPLITS}
         ({**WHOLE, "bytes_a_pair": 0.5}, "bytes_a_pair: 0.5 is not a number"),
     ],
 )
-def test_a_corpus_file_that_is_not_as_it_should_be(spec, message):
+def test_a_malformed_corpus_file_is_refused(spec, message):
     with pytest.raises(InputError, match=message):
         parse_sources(spec, LANGUAGES)

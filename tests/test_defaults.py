@@ -1,4 +1,4 @@
-"""Every default is written once, in configs/: a changed copy changes the help of the command and what it does."""
+"""Every default is written once, in configs/: a changed copy changes the help and the behaviour of the command."""
 
 import re
 import shutil
@@ -14,7 +14,7 @@ from fairseq_rela.experiment.experiment import Experiment
 from fairseq_rela.files.configs import FOLDER_VARIABLE, load_defaults
 
 CONFIGS = ROOT / "configs"
-# a file of configs/ to other values of its defaults
+# file of configs/ to other values of its defaults
 CHANGED = {
     "defaults/preparation": {
         "tokeniser": "none",
@@ -28,7 +28,7 @@ CHANGED = {
     },
     "decoding/paper": {"generation": {"beam": 9, "max_len_a": 2, "max_len_b": 53}, "task": {"gnmt_lenpen": 0.65}},
 }
-# a verb to what its help shows of them
+# verb to the lines of its help that show them
 HELP = {
     "prepare": ["none", "251", "8.5", "1001", "31234", "51"],
     "score": ["none"],
@@ -43,7 +43,7 @@ HELP = {
 
 @pytest.fixture
 def copy(tmp_path, monkeypatch):
-    """A user's own copy of configs/."""
+    """Make a user's own copy of configs/."""
     folder = tmp_path / "configs"
     shutil.copytree(CONFIGS, folder)
     monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
@@ -52,7 +52,7 @@ def copy(tmp_path, monkeypatch):
 
 @pytest.fixture
 def changed(copy):
-    """A copy in which every default has another value."""
+    """Make a copy in which every default has another value."""
     for name, values in CHANGED.items():
         path = copy / f"{name}.yaml"
         assert yaml.safe_load(path.read_text(encoding="utf-8")).keys() == values.keys()
@@ -67,7 +67,7 @@ def help_of(verb, capsys):
     return " ".join(capsys.readouterr().out.split())
 
 
-def test_every_default_of_the_files_is_changed_here():
+def test_the_changed_copy_changes_every_default():
     assert {path.stem for path in (CONFIGS / "defaults").iterdir()} == {
         name.split("/")[1] for name in CHANGED if name.startswith("defaults/")
     }
@@ -80,19 +80,19 @@ def test_the_help_shows_the_defaults_of_the_files(verb, changed, capsys):
         assert f"(default: {value}" in found
 
 
-def test_the_help_shows_a_default_of_zero_and_no_default_of_nothing(capsys):
+def test_the_help_shows_a_default_of_zero_and_omits_missing_defaults(capsys):
     found = help_of("analyze", capsys)
     assert "number of the first word in it (default: 0)" in found
     assert "None" not in found and "False" not in found and "[]" not in found
 
 
-def test_the_help_of_the_command_reads_no_files(copy, capsys):
+def test_the_help_of_the_command_reads_no_config_files(copy, capsys):
     shutil.rmtree(copy)
     assert cli.main([]) == 0 and cli.main(["user-dir"]) == 0
     assert cli.main(["aer", "nowhere", "nowhere"]) == 2 and "nowhere: cannot be read" in capsys.readouterr().err
 
 
-def test_settings_of_prepared_data(changed):
+def test_settings_of_prepared_data_use_the_defaults(changed):
     settings = Settings("en", "de", merges=10)
     assert {name: getattr(settings, name) for name in CHANGED["defaults/preparation"]} == {
         **CHANGED["defaults/preparation"],
@@ -100,10 +100,10 @@ def test_settings_of_prepared_data(changed):
     }
 
 
-def test_tasks_state_what_differs(changed):
+def test_settings_of_a_task_replace_the_defaults(changed):
     settings = Experiment("wmt16_ro_en", "rela_g", changed).spec.settings
     assert (settings.merges, settings.max_ratio) == (31234, 8.5)  # the defaults
-    assert (settings.max_tokens, settings.max_pieces) == (80, 255)  # of the task
+    assert (settings.max_tokens, settings.max_pieces) == (80, 255)  # those of the task
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_tasks_state_what_differs(changed):
         (["--gnmt-lenpen", "0.3"], 9, (0.3, 1.5)),
     ],
 )
-def test_translate_searches_with_them(options, beam, penalties, changed, monkeypatch, capsys):
+def test_translate_searches_with_the_defaults(options, beam, penalties, changed, monkeypatch, capsys):
     done = []
     monkeypatch.setattr(translation, "translate", lambda *arguments: done.append(arguments[3]))
     assert cli.main(["translate", "data", "--checkpoint", "x", "--output", "o", *options]) == 0
@@ -134,7 +134,7 @@ def test_reproduce_runs_the_stages_with_the_attention(changed, monkeypatch):
     ]
 
 
-def test_the_stage_average_takes_the_last_checkpoints(changed, monkeypatch, tmp_path):
+def test_the_stage_average_uses_the_default_number_of_checkpoints(changed, monkeypatch, tmp_path):
     done = []
     for module in (averaging, run_stages):
         monkeypatch.setattr(module, "average_last", lambda folder, number, output: done.append(number))
@@ -144,7 +144,7 @@ def test_the_stage_average_takes_the_last_checkpoints(changed, monkeypatch, tmp_
 
 
 @pytest.mark.parametrize("device, batches", [("cpu", [1, 17]), ("cuda", [1, 65])])
-def test_bench_measures_with_them(device, batches, changed, monkeypatch, tmp_path):
+def test_bench_measures_with_the_defaults(device, batches, changed, monkeypatch, tmp_path):
     from fairseq_rela.benchmark import run, shown
 
     done = []
@@ -160,7 +160,7 @@ def test_bench_measures_with_them(device, batches, changed, monkeypatch, tmp_pat
     assert (quick.sentences, real.steps) == (21, 501)
 
 
-def test_a_copy_may_lack_them(copy):
+def test_a_copy_without_defaults_uses_the_shipped_ones(copy):
     shipped = load_defaults("preparation")
     (copy / "defaults" / "preparation.yaml").write_text("merges: 100\n")
     assert load_defaults("preparation") == {**shipped, "merges": 100}
@@ -186,8 +186,8 @@ def test_wrong_defaults_are_refused_in_one_line(content, message, copy, capsys):
     assert ended.value.code == 2 and message in error and len(error.splitlines()) == 1
 
 
-def test_the_code_has_no_default_of_the_files():
-    """The rooms that use them have no such numbers, and the tasks only what differs."""
+def test_the_code_does_not_repeat_defaults_of_the_files():
+    """The rooms that use the defaults hold no such numbers, and the tasks hold only values that differ."""
     numbers = [250, 1023, 32000, 4096, "0.6"]
     for room in ("cli", "data", "experiment"):
         for path in (ROOT / "fairseq_rela" / room).glob("*.py"):

@@ -1,4 +1,4 @@
-"""Several processes: the same gradients as one, on the CPU with gloo; what the configs ask of fairseq and of Slurm."""
+"""Several processes: the gradients of one process, on the CPU with gloo; the settings for fairseq and Slurm."""
 
 import os
 import re
@@ -19,22 +19,22 @@ USER_DIR = ROOT / "fairseq_rela"
 
 @pytest.fixture(scope="module")
 def by_two_processes(tmp_path_factory):
-    """What two spawned processes computed of every case: each one's gradients and parameters."""
+    """Spawn two processes and return the gradients and parameters that each computed for every case."""
     folder = tmp_path_factory.mktemp("two processes")
     arguments = (str(USER_DIR), folder / "meeting point", folder / "result")
     torch.multiprocessing.spawn(worker.work, arguments, nprocs=2)
     return [load_anything(folder / f"result.{rank}") for rank in range(2)]
 
 
-def test_spawned_workers_see_the_plugin(by_two_processes):
-    """B35: it is imported in each, by fairseq's own way, from the folder that was named."""
+def test_spawned_workers_import_the_plugin(by_two_processes):
+    """B35: fairseq imports the plugin in each process from the folder of --user-dir."""
     for outcome in by_two_processes:
         assert outcome["plugin"] == str(USER_DIR / "__init__.py")
 
 
 @pytest.mark.parametrize("variant, sites", worker.cases(VARIANTS))
-def test_gradients_of_two_processes_are_those_of_one_on_the_joined_batch(variant, sites, by_two_processes):
-    """DistributedDataParallel takes the mean over the processes, of sums over their sentences."""
+def test_gradients_of_two_processes_equal_those_of_one_on_the_joined_batch(variant, sites, by_two_processes):
+    """DistributedDataParallel takes the mean over the processes of the sums over their sentences."""
     model = worker.make(variant, sites)
     worker.loss(model, worker.sentences()).backward()
     wanted = {name: parameter.grad for name, parameter in model.named_parameters()}
@@ -59,10 +59,10 @@ def fairseq_train(data, save_dir, *options):
 
 
 @pytest.mark.slow
-def test_fairseq_train_in_two_processes_is_one_with_twice_the_batches(data, tmp_path):
-    """Its own trainer, one process for each of two batches, against one process that adds up two batches.
+def test_fairseq_train_in_two_processes_equals_one_process_with_two_batches(data, tmp_path):
+    """fairseq's trainer with one batch in each of two processes, against one process that adds up two batches.
 
-    ``--distributed-no-spawn`` avoids what refuses the CPU, an assertion that counts GPUs.
+    ``--distributed-no-spawn`` avoids an assertion on the number of GPUs, which fails on the CPU.
     """
     together = ("--distributed-world-size", 2, "--distributed-no-spawn", "--distributed-backend", "gloo")
     together += ("--distributed-init-method", f"file://{tmp_path}/meeting-point", "--ddp-backend", "legacy_ddp")
@@ -81,7 +81,7 @@ def test_fairseq_train_in_two_processes_is_one_with_twice_the_batches(data, tmp_
 
 
 def started(monkeypatch, cfg, devices):
-    """How many processes fairseq's launcher would start on a machine with so many GPUs, and with what."""
+    """Return how many processes fairseq's launcher starts on a machine with so many GPUs, and their settings."""
     from fairseq.distributed import utils as distributed_utils
     from omegaconf import OmegaConf
 
@@ -100,7 +100,7 @@ def no_job(monkeypatch):
 
 
 def with_defaults(cfg):
-    """The composed configuration as fairseq completes it before it starts."""
+    """Return the composed configuration after fairseq has completed it at its start."""
     from fairseq.dataclass.initialize import add_defaults
     from omegaconf import OmegaConf
 
@@ -111,7 +111,7 @@ def with_defaults(cfg):
 
 @pytest.mark.parametrize("devices", [1, 2, 4, 8])
 def test_fairseq_starts_a_process_for_each_gpu(devices, monkeypatch, no_job):
-    """run=gpuN on a machine with N: the plugin's folder goes along, for each process to import."""
+    """With run=gpuN on a machine with N GPUs each process receives the plugin's folder for its import."""
     cfg = with_defaults(compose("wmt14_en_de", f"run=gpu{devices}"))
     number, given = started(monkeypatch, cfg, devices)
     assert number == devices
@@ -124,7 +124,7 @@ def test_fairseq_starts_a_process_for_each_gpu(devices, monkeypatch, no_job):
 
 
 def test_a_slurm_job_starts_four_processes_on_its_node(monkeypatch, no_job, tmp_path):
-    """In the environment of a job with one task on one node, as run=slurm asks for."""
+    """The environment is that of a job with one task on one node, as run=slurm requests it."""
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     (tmp_path / "scontrol").write_text("#!/bin/sh\necho node7\n")
     (tmp_path / "scontrol").chmod(0o755)
@@ -139,7 +139,7 @@ def test_a_slurm_job_starts_four_processes_on_its_node(monkeypatch, no_job, tmp_
 
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.device_count() >= 8, reason="this machine has eight GPUs")
-def test_too_few_gpus_are_one_line_and_the_next_try_is_free(data, tmp_path):
+def test_too_few_gpus_give_one_line_and_do_not_block_the_next_run(data, tmp_path):
     arguments = ("train", "synthetic", "--data", data, "--save-dir", tmp_path / "run")
     result = run_rela(*arguments, "--override", "run=gpu8")
     lines = result.stderr.strip().splitlines()

@@ -1,4 +1,4 @@
-"""Head diversity: by loops, its bounds, and what a null row does to it."""
+"""Head diversity: against loops, its bounds, and the effect of null rows."""
 
 import math
 
@@ -20,7 +20,7 @@ TAUS = (1.0, 0.5, 0.25, 0.1)
 
 
 def random_weights(seed, zeros=0.5, heads=3, negative=False):
-    """(2, heads, 4, 5) weights with null rows, a random mask, and padding as the last query of a sentence."""
+    """Return (2, heads, 4, 5) weights with null rows, a random mask, and a padded last query in a sentence."""
     generator = torch.Generator().manual_seed(seed)
     weights = 3 * torch.rand(2, heads, 4, 5, generator=generator)
     if negative:
@@ -34,7 +34,7 @@ def random_weights(seed, zeros=0.5, heads=3, negative=False):
 
 
 def by_loops(weights, allowed, tau):
-    """Sum over queries, in plain Python; keys by name, so that the dummy key is one more."""
+    """Return the sum over queries in plain Python; keys have names, and the dummy key is an additional one."""
     total = queries = 0
     for b in range(weights.size(0)):
         for t in range(weights.size(2)):
@@ -61,7 +61,7 @@ def by_loops(weights, allowed, tau):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from(TAUS), st.booleans())
-def test_against_loops_and_bounds(seed, tau, negative):
+def test_diversity_equals_loops_and_stays_within_its_bounds(seed, tau, negative):
     weights, allowed = random_weights(seed, negative=negative)
     p = tempered(weights, allowed, tau)
     torch.testing.assert_close(p.sum(-1), torch.ones(p.shape[:3]))
@@ -73,8 +73,8 @@ def test_against_loops_and_bounds(seed, tau, negative):
     assert d.min() >= 0 and d.max() <= math.log(3) + 1e-6 and torch.isfinite(d).all()
 
 
-def test_three_kinds_of_queries_by_hand():
-    """B14: null heads agree with each other, differ wholly from those that attend, and never give NaN."""
+def test_diversity_of_three_kinds_of_queries_by_hand():
+    """B14: null heads agree with each other, differ fully from attending heads, and never give NaN."""
     allowed = torch.ones(1, 1, 2, dtype=torch.bool)
 
     def diversity(*heads):
@@ -83,19 +83,19 @@ def test_three_kinds_of_queries_by_hand():
 
     assert diversity([0.0, 0.0], [0.0, 0.0]) == 0
     assert diversity([1.0, 2.0], [1.0, 2.0]) == pytest.approx(0, abs=1e-6)
-    assert diversity([1.0, 2.0], [0.0, 0.0]) == pytest.approx(math.log(2))  # supports apart: the upper bound
+    assert diversity([1.0, 2.0], [0.0, 0.0]) == pytest.approx(math.log(2))  # disjoint supports: the upper bound
     p = 1 / (1 + math.e)
     one = -(p * math.log(p) + (1 - p) * math.log(1 - p))
-    assert diversity([1.0, 0.0], [0.0, 1.0]) == pytest.approx(math.log(2) - one)  # exp(0) is no 0
+    assert diversity([1.0, 0.0], [0.0, 1.0]) == pytest.approx(math.log(2) - one)  # exp(0) is not 0
 
 
-def test_weights_that_sum_to_one_are_taken_as_they_are():
+def test_normalised_weights_are_used_unchanged():
     weights = torch.tensor([[[[1.0, 0, 0]], [[0, 1.0, 0]], [[0, 0, 1.0]], [[1.0, 0, 0]]]])
     allowed = torch.ones(1, 1, 3, dtype=torch.bool)
     want = -(0.5 * math.log(0.5) + 2 * 0.25 * math.log(0.25))
     assert count_diversity(normalised(weights, allowed), allowed).mean == pytest.approx(want)
     assert float(entropy(torch.full((4,), 0.25))) == pytest.approx(math.log(4))
-    # whatever stands in cells that are not allowed
+    # any values in cells that are not allowed
     wider = torch.cat((weights, torch.rand(1, 4, 1, 2)), dim=-1)
     mask = torch.tensor([[[True, True, True, False, False]]])
     assert count_diversity(normalised(wider, mask), mask).mean == pytest.approx(want)
@@ -103,7 +103,7 @@ def test_weights_that_sum_to_one_are_taken_as_they_are():
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from(TAUS))
-def test_padding_does_not_matter(seed, tau):
+def test_padding_does_not_change_the_diversity(seed, tau):
     weights, allowed = random_weights(seed)
     alone = DiversityCount(0.0, 0)
     for b in range(2):

@@ -1,4 +1,4 @@
-"""The documentation: it builds, its links lead somewhere, and its commands are commands."""
+"""The documentation builds, its links have targets, and its commands are accepted by their programs."""
 
 import os
 import re
@@ -38,7 +38,7 @@ def test_links_of_the_top_level_pages_lead_to_files(page):
 
 
 def test_the_site_builds_without_a_warning(tmp_path):
-    """As scripts/docs.sh builds it: --strict makes a broken link or a missing docstring an error."""
+    """As in scripts/docs.sh, --strict makes a broken link or a missing docstring an error."""
     pytest.importorskip("mkdocs", reason="scripts/docs.sh and scripts/test.sh install it from requirements-docs.txt")
     env = {"NO_MKDOCS_2_WARNING": "true"}
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path]
@@ -56,7 +56,7 @@ def test_the_script_that_builds_the_site_is_strict():
 # --- commands ----------------------------------------------------------------------------------------------------
 
 
-def test_every_block_of_shell_says_how_it_is_checked():
+def test_every_block_of_shell_states_how_it_is_checked():
     assert len(SHELL) > 20
     for block in SHELL:
         assert block.mark, f"{block.where}: write one of {MARKS} into a comment above the block: <!-- sh: run -->"
@@ -66,7 +66,7 @@ def test_every_block_of_shell_says_how_it_is_checked():
 
 
 def words(command):
-    """The words of a command, with the folder of the plugin where the shell would put it."""
+    """Return the words of a command, with the plugin's folder in place of its shell substitution."""
     return shlex.split(command.replace('"$(rela user-dir)"', USER_DIR).replace("$PWD", str(ROOT)), comments=True)
 
 
@@ -97,7 +97,7 @@ def parse_fairseq(program, arguments):
 
 
 def parse_hydra(arguments):
-    """Compose what the command names; of a sweep the first run. The launcher of a cluster may not be installed."""
+    """Compose the configuration of the command, or of a sweep's first run; a cluster launcher may be missing."""
     from test_config import compose
 
     name = arguments[arguments.index("--config-name") + 1]
@@ -112,7 +112,7 @@ def parse_hydra(arguments):
 @pytest.mark.parametrize(
     "block, command", COMMANDS, ids=[f"{block.where}-{command[:40]}" for block, command in COMMANDS]
 )
-def test_every_command_is_one_that_its_program_takes(block, command, capsys):
+def test_every_command_is_accepted_by_its_program(block, command, capsys):
     command = command.split(" | ")[-1]
     program, *arguments = words(command)
     try:
@@ -150,7 +150,7 @@ def test_every_variant_is_in_the_table_of_variants():
 
 
 def test_every_module_of_the_package_is_described():
-    """Each module and folder of the package has its words in docs/code.md."""
+    """docs/code.md describes each module and folder of the package."""
     text = (ROOT / "docs" / "code.md").read_text(encoding="utf-8")
     package = ROOT / "fairseq_rela"
     names = [path.stem for path in package.glob("*.py")] + [path.parent.name for path in package.glob("*/__init__.py")]
@@ -165,7 +165,7 @@ def test_python_blocks_are_python():
 
 # --- the blocks that are marked to be run ------------------------------------------------------------------------
 
-# What is put behind commands that would take long, so that they take seconds: sizes and numbers of updates alone.
+# Options added to slow commands so that they take seconds: only sizes and numbers of updates.
 TINY = ["--encoder-layers", "1", "--decoder-layers", "1", "--encoder-attention-heads", "2"]
 TINY += ["--decoder-attention-heads", "2", "--encoder-ffn-embed-dim", "32", "--decoder-ffn-embed-dim", "32"]
 TINY += ["--encoder-embed-dim", "32", "--decoder-embed-dim", "32", "--max-update", "2", "--max-tokens", "800", "--cpu"]
@@ -179,14 +179,14 @@ SHORT = {
     "fairseq-interactive": ["--cpu"],
     "fairseq-validate": ["--cpu"],
 }
-# What the copy of the configurations has instead.
+# The values in the copy of the configurations.
 FEW = {"max_update": "10", "max_epoch": "0", "save_interval_updates": "2", "max_tokens": "1000"}
 
 
 def copy_configs(folder):
-    """Copy configs/ with few updates of few tokens for the tasks of the documentation; return the copy."""
+    """Copy configs/, with few updates of few tokens for the tasks of the documentation; return the copy."""
     shutil.copytree(ROOT / "configs", folder / "configs")
-    (folder / "fairseq_rela").symlink_to(ROOT / "fairseq_rela")  # the configurations find it beside them
+    (folder / "fairseq_rela").symlink_to(ROOT / "fairseq_rela")  # the configurations refer to this folder
     for name in ("experiment/synthetic", "experiment/multi30k_en_de", "run/cpu"):
         path = folder / "configs" / f"{name}.yaml"
         text = path.read_text(encoding="utf-8")
@@ -198,7 +198,7 @@ def copy_configs(folder):
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory):
-    """A folder with `rela` and fairseq's commands, each with what makes it short."""
+    """Make a folder with `rela` and fairseq's commands, each with the options that make it quick."""
     folder = tmp_path_factory.mktemp("bin")
     start = f"exec {shlex.quote(sys.executable)} -W ignore"
     code = shlex.quote(RELA[-1])
@@ -217,8 +217,8 @@ def programs(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_blocks_marked_to_be_run_do_run(programs, corpus, tmp_path):
-    """In the order of the pages, in one folder: what a page makes the next ones use."""
+def test_blocks_marked_to_be_run_succeed(programs, corpus, tmp_path):
+    """The blocks run in the order of the pages in one folder, as later pages use the files of earlier ones."""
     (tmp_path / "raw").mkdir()
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     for path in corpus.iterdir():
@@ -242,7 +242,7 @@ def test_blocks_marked_to_be_run_do_run(programs, corpus, tmp_path):
     assert "attention: encoder rela_g x 2, decoder rela_g x 2, cross rela_g x 2" in log
 
 
-def test_user_dir_prints_what_fairseq_takes():
+def test_user_dir_prints_a_folder_that_fairseq_accepts():
     result = subprocess.run(
         [*RELA, "user-dir"],
         stdout=subprocess.PIPE,

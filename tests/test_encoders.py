@@ -1,4 +1,4 @@
-"""fairseq's --tokenizer and --bpe give what `rela prepare` gave."""
+"""fairseq's --tokenizer and --bpe give the same pieces as `rela prepare`."""
 
 import argparse
 import json
@@ -14,8 +14,8 @@ from fairseq_rela.files.lines import read_lines
 from fairseq_rela.text import bpe
 
 
-def test_pieces_are_those_of_the_data(corpus, data):
-    """With fairseq's own subword_nmt, which knows no vocabulary threshold, pieces would come out unknown."""
+def test_pieces_equal_those_of_the_data(corpus, data):
+    """fairseq's own subword_nmt has no vocabulary threshold and would give unknown pieces."""
     tokenizer = encoders.RelaMosesTokenizer(argparse.Namespace(source_lang="xa", target_lang="xb"))
     segmenter = encoders.RelaBPE(argparse.Namespace(bpe_codes=str(data / "bpecodes")))
     raw, want = list(read_lines(corpus / "test.xa")), list(read_lines(data / "bpe" / "test.xa"))
@@ -23,7 +23,7 @@ def test_pieces_are_those_of_the_data(corpus, data):
     assert [tokenizer.decode(segmenter.decode(line)) for line in want] == raw
 
 
-def test_the_threshold_of_the_data_is_kept(corpus, data, tmp_path):
+def test_the_vocabulary_threshold_of_the_data_is_used(corpus, data, tmp_path):
     shutil.copytree(data, tmp_path / "data")
     record = json.loads((tmp_path / "data" / "prepare.json").read_text())
     assert record["settings"]["vocabulary_threshold"] == 8
@@ -42,7 +42,7 @@ def test_the_threshold_of_the_data_is_kept(corpus, data, tmp_path):
         pieces(10**9)
 
 
-def test_what_is_missing_is_named(tmp_path):
+def test_missing_files_and_packages_are_named(tmp_path):
     with pytest.raises(InputError, match="--source-lang and --target-lang"):
         encoders.RelaMosesTokenizer(argparse.Namespace(source_lang=None, target_lang="de"))
     with pytest.raises(InputError, match="--bpe-codes"):
@@ -51,8 +51,8 @@ def test_what_is_missing_is_named(tmp_path):
         encoders.RelaBPE(argparse.Namespace(bpe_codes=str(tmp_path / "bpecodes")))
 
 
-def test_text_with_diacritics_for_a_model_without(tmp_path):
-    """B48: rela_moses knows of the data folder by --prepared alone; without it rela_bpe refuses what it cannot read."""
+def test_text_with_diacritics_reaches_a_model_without_them(tmp_path):
+    """B48: rela_moses needs --prepared to find the data folder; without it rela_bpe refuses unknown letters."""
     files = {}
     for split in ("train", "valid", "test"):
         lines = [f"{word} şi ţară. Ana are mere." for word in ("Sînt", "Mâine", "Când")] * 20

@@ -1,4 +1,4 @@
-"""fairseq's own commands with the plugin, and the whole chain, as a person would run them, from another folder."""
+"""fairseq's own commands with the plugin, and the whole chain, run as by a user from another folder."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def ok(result):
 
 
 def one_line(result, *words, code=2):
-    """It failed with one line on standard error that has these words."""
+    """Check that the command failed with one line on standard error that contains these words."""
     lines = result.stderr.strip().splitlines()
     assert result.returncode == code and len(lines) == 1, result.stderr[-2000:]
     assert all(word in lines[0] for word in words), lines[0]
@@ -41,7 +41,7 @@ def averaged(trained):
     return trained / "average.pt"
 
 
-def test_average_says_what_it_took(trained, averaged):
+def test_average_records_the_checkpoints_it_used(trained, averaged):
     record = json.loads(averaged.with_name("average.pt.json").read_text())
     assert [c["updates"] for c in record["checkpoints"]] == [8, 6, 4]
     models = [safe_loading.load(trained / c["file"])["model"] for c in record["checkpoints"]]
@@ -56,15 +56,15 @@ def generate(data, checkpoint, output, *options, cwd, task=PLUGIN_TASK):
 
 
 def test_generate_loses_no_line(data, trained, tmp_path):
-    """B01: 300 sentences with fairseq's default of batches in multiples of 8."""
+    """B01: 300 sentences with fairseq's default batch sizes, which are multiples of 8."""
     ok(generate(data, trained / "checkpoint_last.pt", tmp_path, "--beam", 2, cwd=tmp_path))
     assert len(read_hypotheses(tmp_path / "generate-test.txt", 300)) == 300
     ok(generate(data, trained / "checkpoint_last.pt", tmp_path, "--beam", 2, "--batch-size", 7, cwd=tmp_path))
     assert len(read_hypotheses(tmp_path / "generate-test.txt", 300)) == 300
 
 
-def test_generate_with_fairseqs_task_warns_where_it_loses_lines(data, trained, tmp_path):
-    """The task of the command decides, not that of training."""
+def test_generate_with_fairseqs_task_warns_about_lost_lines(data, trained, tmp_path):
+    """The task of the command is used, not that of training."""
     task = (*USER_DIR, "--task", "translation")
     result = ok(generate(data, trained / "checkpoint_last.pt", tmp_path, "--batch-size", 7, cwd=tmp_path, task=task))
     ids = {line.split("\t")[0] for line in read_lines(tmp_path / "generate-test.txt") if line.startswith("H-")}
@@ -72,8 +72,8 @@ def test_generate_with_fairseqs_task_warns_where_it_loses_lines(data, trained, t
     assert (len(ids) < 300) == probe_fairseq().drops_last_batch
 
 
-def test_the_gnmt_penalty_on_the_command_line(data, trained, tmp_path):
-    """Scores in the output are base 2: sum log2 p / ((5 + L) / 6)^0.6."""
+def test_the_gnmt_penalty_of_the_command_line_is_applied(data, trained, tmp_path):
+    """Scores in the output have base 2: sum log2 p / ((5 + L) / 6)^0.6."""
     ok(generate(data, trained / "checkpoint_last.pt", tmp_path, "--gnmt-lenpen", 0.6, "--beam", 3, cwd=tmp_path))
     scores, positions = {}, {}
     for line in read_lines(tmp_path / "generate-test.txt"):
@@ -88,8 +88,8 @@ def test_the_gnmt_penalty_on_the_command_line(data, trained, tmp_path):
         assert score == pytest.approx(sum(p) / ((5 + len(p)) / 6) ** 0.6, abs=1e-3 * len(p))
 
 
-def test_interactive_with_raw_text(corpus, data, trained, tmp_path):
-    """Tokenised and segmented as the training data was, with every piece known."""
+def test_interactive_translates_raw_text(corpus, data, trained, tmp_path):
+    """The text is tokenised and segmented like the training data, so that every piece is known."""
     lines = list(read_lines(corpus / "test.xa"))[:3]
     (tmp_path / "in").write_text("".join(line + "\n" for line in lines))
     result = ok(
@@ -106,14 +106,14 @@ def test_interactive_with_raw_text(corpus, data, trained, tmp_path):
     assert sum(line.startswith("D-") for line in result.stdout.splitlines()) == 3
 
 
-def test_validate(data, trained, tmp_path):
+def test_fairseq_validate_prints_a_loss(data, trained, tmp_path):
     arguments = [data, *PLUGIN_TASK, "--path", trained / "checkpoint_last.pt", "--valid-subset", "valid"]
     result = ok(run_fairseq("validate", *arguments, "--max-tokens", 1000, cwd=tmp_path))
     assert re.search(r"valid on 'valid' subset \| loss \d", result.stdout + result.stderr)
 
 
-def test_a_forgotten_user_dir(data, trained, tmp_path):
-    """B33: fairseq's words for it, which the table of problems explains."""
+def test_a_missing_user_dir_gives_the_documented_error(data, trained, tmp_path):
+    """B33: docs/troubleshooting.md explains fairseq's error message."""
     arguments = [data, "--task", "translation", "--path", trained / "checkpoint_last.pt"]
     result = run_fairseq("generate", *arguments, cwd=tmp_path)
     assert result.returncode != 0
@@ -122,7 +122,7 @@ def test_a_forgotten_user_dir(data, trained, tmp_path):
     assert "Replacement index" in (ROOT / "docs" / "troubleshooting.md").read_text()
 
 
-def test_the_hub_interface(corpus, data, averaged, tmp_path):
+def test_the_hub_interface_translates_raw_text(corpus, data, averaged, tmp_path):
     code = f"""
 import fairseq_rela
 from fairseq_rela.models.transformer_rela import TransformerRelaModel
@@ -142,8 +142,8 @@ for piece, text in zip(pieces, model.translate(lines, beam=4, max_len_a=1, max_l
     assert [row[1] for row in rows] == list(read_lines(tmp_path / "out.txt"))[:5]
 
 
-def test_translate_a_test_set_and_the_same_as_a_text_file(corpus, data, averaged, tmp_path):
-    """One line for each line, in order; also empty ones."""
+def test_translating_a_test_set_or_its_text_file_gives_the_same_lines(corpus, data, averaged, tmp_path):
+    """There is one output line for each input line, in order, also for empty lines."""
     ok(run_rela("translate", data, "--checkpoint", averaged, "--output", tmp_path / "set", cwd=tmp_path))
     text = (corpus / "test.xa").read_text()
     (tmp_path / "in put.txt").write_text("\n" + text)
@@ -164,7 +164,7 @@ def test_translate_a_test_set_and_the_same_as_a_text_file(corpus, data, averaged
 
 
 def test_a_line_that_is_too_long_is_named(data, averaged, tmp_path):
-    """B08."""
+    """B08: fairseq leaves out long lines without an error."""
     (tmp_path / "in").write_text("a b.\n" + "damok " * 1100 + "\n")
     result = run_rela(
         "translate", data, "--checkpoint", averaged, "--output", tmp_path / "o", "--input", tmp_path / "in"
@@ -208,8 +208,8 @@ print(calls["variant"], calls["fused"], calls["encoder layers"], steps)
 
 
 @pytest.mark.parametrize("attention", ["rela_g", "entmax15", "softmax"])
-def test_what_was_trained_is_what_decodes_in_a_new_process(attention, data, tmp_path):
-    """B02, B03: calls are counted, in decoding, after loading from a file."""
+def test_a_new_process_decodes_with_the_trained_attention(attention, data, tmp_path):
+    """B02, B03: the calls in decoding are counted after loading from a file."""
     flags = ["--attention", attention, "--max-update", 1, "--disable-validation"]
     ok(run_fairseq("train", *train_arguments(data, tmp_path), *flags, cwd=tmp_path))
     checkpoint = tmp_path / "checkpoint_last.pt"
@@ -218,7 +218,7 @@ def test_what_was_trained_is_what_decodes_in_a_new_process(attention, data, tmp_
     variant, fused, encoder, steps = map(int, result.stdout.split()[-4:])
     assert encoder == 1 and steps >= 2
     if attention == "softmax":
-        assert variant == 0 and fused == 2  # the encoder's two layers; the decoder steps by fairseq's own lines
+        assert variant == 0 and fused == 2  # the encoder's two layers; decoder steps use fairseq's own code
     else:
         assert fused == 0 and variant == 2 + 2 * 2 * steps  # encoder, and both attentions of each decoder step
 
@@ -235,7 +235,7 @@ def test_a_softmax_transformer_starts_a_rela_model(data, tmp_path):
     assert len(fresh) == 1 and "encoder.layers.0.self_attn.attn_norm.gate" in fresh[0]
     before, after = (safe_loading.load(f / "checkpoint_last.pt")["model"] for f in (softmax, rela))
     assert set(after) - set(before) == {key for key in after if "attn_norm" in key}
-    # fairseq 0.12.2 saves a buffer it never fills, and copies of the encoder's weights for a fused kernel
+    # fairseq 0.12.2 saves a buffer that it never fills, and copies of the encoder's weights for a fused kernel
     kept = {key: value for key, value in before.items() if key in after and not key.endswith("_float_tensor")}
     assert all(torch.equal(after[key], value) for key, value in kept.items() if value.is_floating_point())
     assert all(any(f".{name}" in key for name in FUSED_PARAMETERS) for key in set(before) - set(after))
@@ -252,7 +252,7 @@ def hydra(task, data, save_dir, *overrides, cwd):
 
 @pytest.mark.parametrize("task", task_names())
 def test_every_task_trains_from_another_folder(task, data, tmp_path):
-    """B36, B37: the user dir is found, paths hold, and nothing is written where one stands."""
+    """B36, B37: the user dir is found, paths are resolved, and nothing is written to the current folder."""
     ok(hydra(task, data, tmp_path / "run", "size=tiny", cwd=tmp_path))
     state = safe_loading.load(tmp_path / "run" / "checkpoint_last.pt")
     assert checkpoints.updates_of(state) == 1
@@ -261,13 +261,13 @@ def test_every_task_trains_from_another_folder(task, data, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
 
 
-def test_a_sweep(data, tmp_path):
+def test_a_sweep_trains_every_attention(data, tmp_path):
     save_dir = f"{tmp_path}/${{model.attention}}"
     ok(hydra("synthetic", data, save_dir, "attention=softmax,rela_g", "model.encoder_layers=1", "-m", cwd=tmp_path))
     for attention in ("softmax", "rela_g"):
         state = safe_loading.load(tmp_path / attention / "checkpoint_last.pt")
         assert state["cfg"]["model"]["attention"] == attention
-        assert not any(key.startswith("encoder.layers.1") for key in state["model"])  # flat keys are honoured
+        assert not any(key.startswith("encoder.layers.1") for key in state["model"])  # flat keys are used
         assert any("attn_norm" in key for key in state["model"]) == (attention == "rela_g")
 
 
@@ -283,7 +283,7 @@ def test_a_sweep(data, tmp_path):
         ("model.encoder_layer=3", "encoder_layer"),
     ],
 )
-def test_overrides(override, words, data, tmp_path):
+def test_overrides_are_applied_or_refused(override, words, data, tmp_path):
     result = hydra("synthetic", data, tmp_path / "run", override, cwd=tmp_path)
     if words is None:
         ok(result)
@@ -292,8 +292,8 @@ def test_overrides(override, words, data, tmp_path):
         assert "Traceback" not in result.stderr or "encoder_layer=" in override
 
 
-def test_flags_reach_fairseq_train(data, tmp_path):
-    """B05: encoder layers by flag; a preset's size; nonsense refused in one line with exit code 2."""
+def test_flags_are_applied_by_fairseq_train(data, tmp_path):
+    """B05: encoder layers by flag, a preset's size, invalid values refused in one line with exit code 2."""
 
     def parameters(*flags):
         result = run_fairseq("train", *train_arguments(data, tmp_path), "--max-update", 1, "--no-save", *flags)
@@ -310,7 +310,7 @@ def test_flags_reach_fairseq_train(data, tmp_path):
 
 @pytest.fixture
 def hostile(tmp_path):
-    """A folder of checkpoints that would run code when unpickled, and the file that code would make."""
+    """Return a folder of checkpoints that run code when unpickled, and the file that the code would make."""
     folder, mark = tmp_path / "hostile", tmp_path / "ran"
     folder.mkdir()
     torch.save({"model": {}, "args": None, "cfg": {}, "extra": Hostile(mark)}, folder / "checkpoint_last.pt")
@@ -329,8 +329,8 @@ def test_a_hostile_checkpoint_is_refused_everywhere(hostile, data, tmp_path):
     one_line(run_rela("train", "synthetic", "--data", data, "--save-dir", tmp_path / "r", *override), "refused")
 
 
-def test_restarts(data, tmp_path):
-    """B22: a restore file that is not there, a torn last checkpoint, settings that changed, a foreign folder."""
+def test_restarts_resume_or_are_refused(data, tmp_path):
+    """B22: a missing restore file, a truncated last checkpoint, changed settings, and a foreign folder."""
     run_dir = tmp_path / "run"
 
     def train(*overrides, save_dir=run_dir):
@@ -347,7 +347,7 @@ def test_restarts(data, tmp_path):
     assert "already trained" in ok(train(four)).stdout
     one_line(train("optimization.max_update=5"), "with other overrides")
 
-    # as if it had been killed while it wrote checkpoint_last.pt
+    # as after a kill during the writing of checkpoint_last.pt
     (run_dir / "train.json").unlink()
     last = run_dir / "checkpoint_last.pt"
     last.write_bytes(last.read_bytes()[:1000])
@@ -365,8 +365,8 @@ def test_restarts(data, tmp_path):
     one_line(train(four, save_dir=foreign), "did not make")
 
 
-def test_the_whole_chain_and_again(tmp_path):
-    """scripts/reproduce.sh synthetic sparsemax, with few updates; a second run reuses all of it."""
+def test_the_whole_chain_runs_and_a_second_run_reuses_it(tmp_path):
+    """The command is scripts/reproduce.sh synthetic sparsemax with few updates."""
 
     def chain(*stages):
         options = ("--root", tmp_path / "my experiments", "--workers", 2, "--override", "optimization.max_update=150")
@@ -399,7 +399,7 @@ def test_the_whole_chain_and_again(tmp_path):
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
     assert second.stdout.splitlines()[-9:] == first.stdout.splitlines()[-9:]
 
-    # what was changed behind the chain's back is noticed, or made again
+    # files that were changed by hand give an error or are made again
     pieces = (run_dir / "test.bpe").read_text()
     (run_dir / "test.bpe").write_text("junk" + pieces)
     one_line(chain("score"), "test.bpe has changed")
@@ -414,7 +414,7 @@ def test_the_whole_chain_and_again(tmp_path):
 
 
 def test_the_demo_learns(tmp_path):
-    """What scripts/demo.sh runs: both models are seen to have learnt, ReLA-g to be sparse and to align better."""
+    """In the run of scripts/demo.sh both models learn; ReLA-g is sparse and has the better alignment."""
     runs = [tmp_path / "synthetic" / name for name in ("softmax", "rela_g")]
     for run_dir in runs:
         result = ok(run_rela("reproduce", "synthetic", run_dir.name, "--root", tmp_path, timeout=900))
@@ -430,8 +430,8 @@ def test_the_demo_learns(tmp_path):
         assert f"{100 * alignment['normal']['best']['aer']:.1f} %" in page
 
 
-def test_run_slurm_goes_through_hydras_launcher(data, tmp_path):
-    """The job of run=slurm, on this machine: submitit's local executor in the place of Slurm."""
+def test_run_slurm_uses_hydras_launcher(data, tmp_path):
+    """The job of run=slurm runs on this machine with submitit's local executor instead of Slurm."""
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     overrides = [
         *("run=slurm", "hydra/launcher=submitit_local", "common.cpu=true", "size=tiny", "optimization.max_update=4"),

@@ -1,4 +1,4 @@
-"""A user's own environment: any folder, odd paths, read-only data, no terminal, no network, installed or not."""
+"""Other environments: any folder, unusual paths, read-only data, no terminal, no network, installed or not."""
 
 import ctypes
 import json
@@ -23,7 +23,7 @@ from fairseq_rela.files.records import read_json, sha256, write_json
 
 ODD = 'a folder\'s "own", ä=中 [1] {x} $HOME %s &'
 
-# put on the path of every process: says where somebody wanted to go, and lets nobody out
+# on the path of every process: records attempted connections and refuses them
 NO_NETWORK = """
 import os, socket
 def refuse(self, address, *_):
@@ -39,11 +39,11 @@ socket.socket.connect = socket.socket.connect_ex = refuse
 
 @pytest.fixture
 def bare(tmp_path):
-    """A place of its own for HOME, temporary files and the working directory; and no network."""
+    """Yield an environment with its own HOME and temporary folder, and without a network."""
     for name in ("home", "here", "site"):
         (tmp_path / name).mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(NO_NETWORK)
-    # a short path: data loaders make sockets below TMPDIR, whose paths have at most 107 characters, or wait for ever
+    # a short path: data loaders make sockets below TMPDIR and hang forever if a path has more than 107 characters
     short = tempfile.mkdtemp(prefix="t")
     yield {
         "HOME": str(tmp_path / "home"),
@@ -62,7 +62,7 @@ def ok(result):
 
 
 def tree(folder):
-    """Every file under a folder, with its checksum."""
+    """Return every file under a folder with its checksum."""
     return {str(path.relative_to(folder)): sha256(path) for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
@@ -75,8 +75,8 @@ SMALL = ("--vocabulary-threshold", 2, "--workers", 2)
 
 
 @pytest.mark.slow
-def test_odd_folders_no_terminal_no_network_and_nothing_left_behind(bare, tmp_path):
-    """From another folder by relative paths, in an encoding that has no letters for them."""
+def test_unusual_folders_without_terminal_or_network_leave_no_files(bare, tmp_path):
+    """The command runs in another folder with relative paths, in an encoding without their letters."""
     raw = tmp_path / "here" / ODD / "raw"
     write_corpus(raw, train_pairs=60)
     before = tree(raw)
@@ -101,8 +101,8 @@ def test_odd_folders_no_terminal_no_network_and_nothing_left_behind(bare, tmp_pa
 
 
 @pytest.mark.slow
-def test_the_same_bytes_under_any_hash_seed(bare, corpus, tmp_path):
-    """Sets and dictionaries of text come in another order each time."""
+def test_any_hash_seed_gives_the_same_bytes(bare, corpus, tmp_path):
+    """Sets of text have another order with each seed."""
     made = []
     for seed in ("1", "random"):
         output = tmp_path / f"data{seed}"
@@ -112,8 +112,8 @@ def test_the_same_bytes_under_any_hash_seed(bare, corpus, tmp_path):
     assert made[0] == made[1] and len(made[0]) > 20
 
 
-def test_names_of_files_that_are_no_text(tmp_path, capsys):
-    """Bytes that are not UTF-8, as old disks have them."""
+def test_file_names_that_are_not_utf8_are_accepted(tmp_path, capsys):
+    """Old disks have such names."""
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/gr\xfc\xdfe")
     raw = Path(folder)
     write_corpus(raw, train_pairs=60)
@@ -126,7 +126,7 @@ def test_names_of_files_that_are_no_text(tmp_path, capsys):
     ]
     arguments = [part for pair in splits for part in pair]
     command = ["prepare", "-s", "xa", "-t", "xb", *arguments, "--output", str(raw / "data"), "--merges", "9"]
-    for _ in range(2):  # made, and found again
+    for _ in range(2):  # made, and then reused
         assert cli.main([*command, "--vocabulary-threshold", "1", "--workers", "1"]) == 0
     assert os.fsdecode(b"train\xff.xa") in DataFolder(raw / "data").record["inputs"]["train"]
     assert json.loads((raw / "data" / "prepare.json").read_text(encoding="utf-8"))
@@ -145,7 +145,7 @@ def test_json_keeps_any_text(tmp_path):
 
 
 def without_privileges():
-    """Root may write anywhere; of what allows it the process and its children are rid."""
+    """Drop the rights of root to write anywhere, for this process and its children."""
     libc = ctypes.CDLL(None, use_errno=True)
     for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
         libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
@@ -167,7 +167,7 @@ def run_as_user(*arguments, **options):
 
 @pytest.fixture
 def read_only():
-    """Makes folders read-only, until the test is over."""
+    """Return a function that makes folders read-only until the test ends."""
     changed = []
 
     def make(folder):
@@ -185,7 +185,7 @@ def read_only():
 
 
 @pytest.mark.slow
-def test_read_only_data_and_models(bare, corpus, data, trained, tmp_path, read_only):
+def test_read_only_data_and_models_can_be_used(bare, corpus, data, trained, tmp_path, read_only):
     for name, folder in (("raw", corpus), ("data", data), ("run", trained)):
         shutil.copytree(folder, tmp_path / name)
         read_only(tmp_path / name)
@@ -204,7 +204,7 @@ def test_read_only_data_and_models(bare, corpus, data, trained, tmp_path, read_o
 
 
 @pytest.mark.slow
-def test_translation_of_read_only_data(bare, data, trained, tmp_path, read_only):
+def test_read_only_data_can_be_translated(bare, data, trained, tmp_path, read_only):
     for name, folder in (("data", data), ("run", trained)):
         shutil.copytree(folder, tmp_path / name)
         read_only(tmp_path / name)
@@ -218,11 +218,11 @@ def test_translation_of_read_only_data(bare, data, trained, tmp_path, read_only)
     ]
     env = {key: bare[key] for key in ("HOME", "TMPDIR")}
     ok(run_as_user(*arguments, "--beam", 1, cwd=tmp_path / "here", env=env))
-    # Python's own multiprocessing, in fairseq's data loaders, leaves an empty folder where it is killed early
+    # Python's multiprocessing in fairseq's data loaders leaves an empty folder if it is killed early
     assert not [path for path in Path(bare["TMPDIR"]).iterdir() if not path.name.startswith("pymp-")]
 
 
-def test_where_nothing_can_be_written_one_line_says_so(corpus, tmp_path, read_only):
+def test_unwritable_folders_give_one_line(corpus, tmp_path, read_only):
     (tmp_path / "locked").mkdir()
     (tmp_path / "secret").write_text("x\n")
     read_only(tmp_path / "locked")
@@ -241,11 +241,11 @@ def test_where_nothing_can_be_written_one_line_says_so(corpus, tmp_path, read_on
         assert words in result.stderr
 
 
-# --- nothing of other people's is removed ------------------------------------------------------------------------
+# --- other files are never removed ------------------------------------------------------------------------
 
 
-def test_nothing_is_removed_that_was_not_made(corpus, data, trained, tmp_path):
-    """Bystanders with names much like its own, in the folders that it writes to; also where it fails."""
+def test_only_files_of_the_command_are_removed(corpus, data, trained, tmp_path):
+    """Other files with similar names in the output folders stay, also where the command fails."""
     mine = tmp_path / "mine"
     mine.mkdir()
     names = ("d.bak", ".d.lock.mine", "d.partial", "x.pt.tmp", "out.txt.old", ".out.json.partial", "ranked.xc", ".keep")
@@ -268,13 +268,13 @@ def test_nothing_is_removed_that_was_not_made(corpus, data, trained, tmp_path):
         assert cli.main(list(map(str, arguments))) in (0, 2)
     after = tree(mine)
     assert {name: after.get(name) for name in before} == before
-    # and what failed has left nothing
+    # and the failed command has left no files
     assert not (mine / "e").exists() and not (mine / "y.pt").exists() and not (mine / "other").exists()
     assert not [name for name in after if name.startswith(".") and name not in before]
 
 
 def test_a_link_to_a_folder_is_not_followed_when_something_is_removed(corpus, tmp_path):
-    """What an interrupted run left is removed; a link of that name is not that, and what it leads to stays."""
+    """Partial output of an interrupted run is removed; the target of a link with that name is kept."""
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "main.tex").write_text("x")
     (tmp_path / ".d.partial").symlink_to(tmp_path / "thesis")
@@ -283,13 +283,13 @@ def test_a_link_to_a_folder_is_not_followed_when_something_is_removed(corpus, tm
     assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["main.tex"]
 
 
-def test_the_reader_of_a_pipe_may_go(tmp_path):
+def test_the_reader_of_a_pipe_may_close_it(tmp_path):
     """`rela download TASK --list | head -1`"""
     command = " ".join([f"'{part}'" if " " in part or ";" in part else part for part in map(str, RELA[:4])])
     script = f'{command} "$CODE" download wmt14_en_de --list | head -1; exit ${{PIPESTATUS[0]}}'
     result = run("bash", "-c", script, env={"CODE": RELA[4]})
     assert result.returncode == 0 and result.stderr == "" and len(result.stdout.splitlines()) == 1
-    # one that is gone before anything is written
+    # a reader that closes before anything is written
     result = run("bash", "-c", script.replace("head -1", "true"), env={"CODE": RELA[4]})
     assert (result.returncode, result.stderr) == (0, "")
 
@@ -299,7 +299,7 @@ def test_the_reader_of_a_pipe_may_go(tmp_path):
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """The package as pip installs it, from a copy of the checkout, which then is gone."""
+    """Install the package by pip from a copy of the checkout, which is then deleted."""
     folder = tmp_path_factory.mktemp("installed")
     shutil.copytree(
         ROOT, folder / "copy", ignore=shutil.ignore_patterns(".git", ".venv", "experiments", "tests", "*.pyc")
@@ -312,7 +312,7 @@ def installed(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_everything_is_installed(installed):
+def test_every_file_is_installed(installed):
     for folder, inside in ((ROOT / "fairseq_rela", "fairseq_rela"), (ROOT / "configs", "fairseq_rela/configs")):
         for path in folder.rglob("*"):
             if path.suffix in (".py", ".yaml"):
@@ -321,8 +321,8 @@ def test_everything_is_installed(installed):
 
 
 @pytest.mark.slow
-def test_the_installed_package_from_any_folder(installed, bare, tmp_path):
-    """Its command, its configs and its --user-dir; the checkout is not on the path."""
+def test_the_installed_package_works_from_any_folder(installed, bare, tmp_path):
+    """The command, the configs and --user-dir are tested; the checkout is not on the path."""
     env = {**bare, "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), str(installed)])}
     here = tmp_path / "here"
     rela = [sys.executable, "-W", "ignore", installed / "bin" / "rela"]
@@ -348,8 +348,8 @@ def test_the_installed_package_from_any_folder(installed, bare, tmp_path):
 
 
 @pytest.mark.slow
-def test_training_in_an_odd_folder(bare, corpus, tmp_path):
-    """Through Hydra's grammar and fairseq's own splitting of paths, with a random hash seed and no network."""
+def test_training_works_in_a_folder_with_an_unusual_name(bare, corpus, tmp_path):
+    """The path passes Hydra's grammar and fairseq's splitting of paths; hash seeds are random, without a network."""
     here = tmp_path / "here" / ODD
     here.mkdir()
     env = {**bare, "PYTHONHASHSEED": "random"}

@@ -1,4 +1,4 @@
-"""One process at a time, and folders that are whole or absent."""
+"""Locks for one process at a time, and folders that are complete or absent."""
 
 import os
 import platform
@@ -24,7 +24,7 @@ HOLD = (
 )
 
 
-def test_the_second_process_says_who_holds_the_folder(tmp_path):
+def test_the_second_process_names_the_one_that_holds_the_folder(tmp_path):
     folder = tmp_path / "run"
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(folder)],
@@ -37,7 +37,7 @@ def test_the_second_process_says_who_holds_the_folder(tmp_path):
         refused = pytest.raises(InputError, match=rf"run is being trained by another process, {holder.pid} on ")
         with refused, only_process(folder, "trained"):
             pass
-        holder.kill()  # a process that was killed holds nothing
+        holder.kill()  # a killed process holds no lock
         holder.wait()
         with only_process(folder, "trained"):
             pass
@@ -63,8 +63,8 @@ RACE = (
 )
 
 
-def test_of_processes_that_begin_at_once_exactly_one_goes_on(tmp_path):
-    """Two that are inside at once would make the same folder; a lock that was left is taken, and none is left."""
+def test_exactly_one_of_several_simultaneous_processes_continues(tmp_path):
+    """Two processes inside would make the same folder; a lock left by a killed process is taken and removed."""
     (tmp_path / ".run.lock").write_text("made by another process, 1 on nowhere")
     command = [sys.executable, "-c", RACE, str(tmp_path), str(ROOT / "fairseq_rela")]
     racers = [subprocess.Popen(command) for _ in range(4)]
@@ -72,7 +72,7 @@ def test_of_processes_that_begin_at_once_exactly_one_goes_on(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_appears_whole_or_not_at_all(tmp_path):
+def test_a_folder_appears_complete_or_not_at_all(tmp_path):
     with pytest.raises(ZeroDivisionError), work_folder(tmp_path / "out") as work:
         (work / "half").write_text("x")
         1 / 0  # noqa: B018
@@ -86,7 +86,7 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
 
 
 def verbs(corpus, data, trained, folder):
-    """Every verb that writes: its arguments, and what it must not share."""
+    """Return every verb that writes with its arguments and the path that it must not share."""
     last, out = trained / "checkpoint_last.pt", folder / "out"
     text = (corpus / "test.xa", corpus / "test.xb")
     splits = [word for split in ("train", "valid", "test") for word in (f"--{split}", corpus / split)]
@@ -112,7 +112,7 @@ def verbs(corpus, data, trained, folder):
     }
 
 
-def test_every_verb_that_writes_says_who_is_at_it(corpus, data, trained, tmp_path, capsys):
+def test_every_verb_that_writes_names_the_process_that_holds_its_folder(corpus, data, trained, tmp_path, capsys):
     for number, verb in enumerate(verbs(corpus, data, trained, tmp_path)):
         folder = tmp_path / str(number)
         arguments, shared = verbs(corpus, data, trained, folder)[verb]
@@ -126,8 +126,8 @@ def test_every_verb_that_writes_says_who_is_at_it(corpus, data, trained, tmp_pat
         assert sorted(folder.rglob("*")) == before, verb
 
 
-def test_a_run_is_not_averaged_while_it_is_trained(corpus, tmp_path, capsys):
-    """What holds it says so, whatever the second process wants to do."""
+def test_a_run_cannot_be_averaged_while_it_is_trained(corpus, tmp_path, capsys):
+    """The error names the process that holds the run, for any second command."""
     run_dir = tmp_path / "synthetic" / "rela_g"
     run_dir.mkdir(parents=True)
     with only_process(run_dir, "trained"):

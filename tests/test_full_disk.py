@@ -1,4 +1,4 @@
-"""A disk that is full: one clear line, exit code 2, the last good state as it was, and the next try ends well."""
+"""A full disk: one clear line, exit code 2, the last good state unchanged, and the next run succeeds."""
 
 import errno
 import os
@@ -25,7 +25,7 @@ def full(*_, **__):
 
 
 class Disk:
-    """Room for so many bytes, for all files that are opened by it."""
+    """A disk with space for so many bytes in all files that it opens."""
 
     def __init__(self, room):
         self.room = room
@@ -59,7 +59,7 @@ class FileOf:
         self.file.close()
 
 
-def test_a_file_that_cannot_be_completed_leaves_the_old_one(tmp_path, monkeypatch):
+def test_a_file_that_cannot_be_completed_does_not_replace_the_old_one(tmp_path, monkeypatch):
     path = tmp_path / "x.json"
     write_json(path, {"old": 1})
     before = path.read_bytes()
@@ -73,8 +73,8 @@ def test_a_file_that_cannot_be_completed_leaves_the_old_one(tmp_path, monkeypatc
     int(torch.__version__.split(".")[0]) < 2, reason="this torch ends the process when the test is over"
 )
 @pytest.mark.parametrize("room", [0, 300, 1200])
-def test_an_average_that_cannot_be_written_leaves_the_old_one(room, tmp_path, monkeypatch):
-    """torch.save gives an error of its own in the place of the disk's."""
+def test_an_average_that_cannot_be_written_does_not_replace_the_old_one(room, tmp_path, monkeypatch):
+    """torch.save raises its own error instead of that of the disk."""
     inputs = [write(tmp_path / f"{n}.pt", n, float(n)) for n in (1, 2)]
     output = tmp_path / "average.pt"
     checkpoints.average(inputs[:1], output)
@@ -87,8 +87,8 @@ def test_an_average_that_cannot_be_written_leaves_the_old_one(room, tmp_path, mo
 
 
 @pytest.mark.parametrize("share", [0.02, 0.2, 0.5, 0.9])
-def test_data_that_cannot_be_completed_leave_nothing(share, corpus, data, tmp_path, monkeypatch):
-    """The disk fills up in the midst, after so much of all that this process writes, with the copies of raw text."""
+def test_data_that_cannot_be_completed_leave_no_files(share, corpus, data, tmp_path, monkeypatch):
+    """The disk is full after a share of all bytes that this process writes, including the copies of raw text."""
     fairseqs = (".bin", ".idx", ".log", ".txt")
     total = sum(path.stat().st_size for path in data.rglob("*") if path.is_file() and path.suffix not in fairseqs)
     disk = Disk(int(share * total))
@@ -102,8 +102,8 @@ def test_data_that_cannot_be_completed_leave_nothing(share, corpus, data, tmp_pa
     assert sha256(tmp_path / "data" / "bpecodes") == sha256(data / "bpecodes")
 
 
-def test_what_no_stage_expected_is_one_line_too(tmp_path, monkeypatch, capsys):
-    """Such as a lock that cannot be filled, or a copy that ends in the middle."""
+def test_an_unexpected_error_of_the_disk_gives_one_line(tmp_path, monkeypatch, capsys):
+    """Examples are a lock that cannot be written and a copy that stops halfway."""
     monkeypatch.setattr(shutil, "copyfileobj", full)
     monkeypatch.setattr(torch, "load", full)
     monkeypatch.setattr(checkpoints, "average", full)
@@ -114,7 +114,7 @@ def test_what_no_stage_expected_is_one_line_too(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture(scope="module")
 def small_disk(tmp_path_factory):
-    """A file system of 256 MB in memory, where that may be mounted."""
+    """Mount a file system of 256 MB in memory where that is permitted."""
     folder = tmp_path_factory.mktemp("disk")
     mounted = shutil.which("mount") and subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=256m", "tmpfs", str(folder)], stderr=subprocess.DEVNULL
@@ -126,7 +126,7 @@ def small_disk(tmp_path_factory):
 
 
 def leave(disk, room):
-    """Fill the disk up to so many bytes."""
+    """Fill the disk until only so many bytes are free."""
     ballast = disk / "ballast"
     ballast.unlink(missing_ok=True)
     with open(ballast, "wb") as file:
@@ -135,13 +135,13 @@ def leave(disk, room):
         os.posix_fallocate(file.fileno(), 0, free)
 
 
-# bytes that are free: none, and some, so that the stage gets to its midst
+# free bytes: none, and some, so that the stage stops halfway
 ROOMS = {"prepare": (0, 150_000), "train": (0, 3_000_000, 12_000_000), "average": (0, 300_000)}
 ROOMS.update(dict.fromkeys(("translate", "score", "attention"), (0,)))
 
 
 @pytest.mark.slow
-def test_every_stage_on_a_full_disk(small_disk, corpus):
+def test_every_stage_reports_a_full_disk_in_one_line(small_disk, corpus):
     root = small_disk / "experiments"
     overrides = ("dataset.max_tokens=500", "optimization.max_update=20", "checkpoint.save_interval_updates=4")
     options = [word for override in overrides for word in ("--override", override)]
@@ -164,7 +164,7 @@ def test_every_stage_on_a_full_disk(small_disk, corpus):
             assert {path: after.get(path) for path in before} == before, (stage, room)
             new = after.keys() - before.keys()
             assert all(path.name.startswith("checkpoint") for path in new), new
-            # fairseq copies the numbered ones to _best and _last, which a restart passes over where they are torn
+            # fairseq copies the numbered ones to _best and _last; a restart skips truncated ones
             assert all(safe_loading.load(path) for path in new if re.fullmatch(r"checkpoint_?\d.*", path.stem))
             assert not [path for path in root.rglob("*") if "partial" in path.name or path.suffix in (".lock", ".tmp")]
         (small_disk / "ballast").unlink()

@@ -1,4 +1,4 @@
-"""Scores to weights: against entmax's second algorithm, brute force, and the meaning of a mask."""
+"""Weights from scores: against entmax's second algorithm and brute force, with masks."""
 
 import entmax
 import pytest
@@ -12,7 +12,7 @@ from fairseq_rela.variants import VARIANTS
 
 
 def on_rows(variant):
-    """The weights of a variant as a function of scores (T, S), of one sentence and head."""
+    """Return the weights of a variant as a function of scores (T, S) of one sentence and head."""
     weights = variant.make_weights(1, 4)
     if not isinstance(weights, torch.nn.Module):
         return weights
@@ -20,7 +20,7 @@ def on_rows(variant):
 
 
 FUNCTIONS = {name: on_rows(variant) for name, variant in VARIANTS.items()}
-NORMALISED = ("softmax", "sparsemax", "entmax15")  # written out: a check of the table
+NORMALISED = ("softmax", "sparsemax", "entmax15")  # written out as a check of the table
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -60,19 +60,19 @@ def test_half_precision_is_computed_in_float32(name, dtype):
 
 
 @pytest.mark.parametrize("name, bisect", [("sparsemax", entmax.sparsemax_bisect), ("entmax15", entmax.entmax_bisect)])
-def test_sparse_normalisers_against_bisection(name, bisect):
+def test_sparse_normalisers_equal_bisection(name, bisect):
     scores = 3 * torch.randn(50, 13, dtype=torch.float64)
     torch.testing.assert_close(FUNCTIONS[name](scores), bisect(scores, dim=-1, n_iter=80), atol=1e-8, rtol=0)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_gradients(name):
+def test_gradients_equal_finite_differences(name):
     scores = torch.randn(3, 6, dtype=torch.float64)
     scores = torch.where(scores.abs() < 0.05, scores + 0.1, scores).requires_grad_()
     assert torch.autograd.gradcheck(FUNCTIONS[name], scores)
 
 
-def test_elementwise_formulas():
+def test_elementwise_variants_equal_their_formulas():
     scores = torch.linspace(-3, 3, 41, dtype=torch.float64)
     normal = torch.distributions.Normal(0.0, 1.0).cdf(scores)
     torch.testing.assert_close(functional.relu(scores), scores.clamp(min=0))

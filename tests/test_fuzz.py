@@ -1,6 +1,6 @@
-"""Wild text through every door: never a traceback, never a shifted line, and clean text comes back unchanged.
+"""Random text in every command: no traceback, no shifted line, and clean text comes back unchanged.
 
-As many examples of each test as ``FUZZ_EXAMPLES`` says, a few where it is not set. The figures of a large run::
+``FUZZ_EXAMPLES`` sets the number of examples of each test; without it there are few. Statistics of a large run::
 
     FUZZ_EXAMPLES=2000 pytest tests/test_fuzz.py --hypothesis-show-statistics
 """
@@ -31,13 +31,13 @@ EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
 
 
 def examples(few):
-    """Settings of a test: ``few`` examples where no number is given; nothing is saved between runs."""
+    """Return the settings of a test: ``few`` examples by default; no examples are saved between runs."""
     checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
     how = dict(deadline=None, database=None, derandomize=not EXAMPLES, suppress_health_check=checks)
     return settings(max_examples=EXAMPLES or few, **how)
 
 
-# what somebody along the way gives a meaning: separators, escapes, special symbols, marks of formats
+# text with a meaning for some program: separators, escapes, special symbols, marks of formats
 MARKS = (
     *("@@", "@@ ", " @@", "@", "|||", " ||| ", "|", "&amp;", "&", "&lt;", "&apos;", "&#124;", "& quot ;"),
     *("<unk>", "<<unk>>", "<s>", "</s>", "<pad>", "</w>", "a<unk>", "madeupword0000", "#fairseq:overwrite"),
@@ -47,27 +47,27 @@ MARKS = (
     *("%s", "{}", "\\n", "\\1"),
     *("$1", "'", '"', "’", "Σ", "ς", "İ", "ß", "中", "😀"),
 )
-CHARACTERS = st.characters(blacklist_categories=("Cs",), blacklist_characters="\n")  # all Unicode but surrogates, LF
+CHARACTERS = st.characters(blacklist_categories=("Cs",), blacklist_characters="\n")  # Unicode without surrogates, LF
 PARTS = st.one_of(
     st.sampled_from(MARKS), st.text(CHARACTERS, max_size=8), st.sampled_from(("a", "ab", "the", "damok "))
 )
 LINES = st.builds("".join, st.lists(PARTS, max_size=12))
-# without what is refused as no text: pieces of words, numbered lines of fairseq-generate
+# without lines that are refused as text: pieces of words, numbered lines of fairseq-generate
 NO_TEXT = re.compile(r"\w@@ \w|^[A-Z]-\d+(_\d+)?\t|[\u2581\u0120]|\w ##(?!AT##)")
 TEXT = LINES.filter(lambda line: not NO_TEXT.search(line) and not NO_TEXT.search(f"ab {line}"))
 LONG = st.builds(lambda part, times: part * times, PARTS, st.integers(500, 5000))
-# bytes that are no UTF-8: a lone surrogate, a byte alone, one cut off, one too long, beyond Unicode
+# bytes that are not UTF-8: a surrogate, a single byte, a truncated and an overlong sequence, one beyond Unicode
 NO_UTF8 = st.sampled_from([b"\xed\xa0\x80", b"\xff", b"\x80", b"\xc3", b"\xc0\xaf", b"\xf4\x90\x80\x80", b"a\xe4b"])
 
 
 def write(path, lines):
-    """Text with an LF behind each line, whatever is in it."""
+    """Write lines of any content, each followed by LF."""
     path.write_bytes(b"".join((line if isinstance(line, bytes) else line.encode("utf-8")) + b"\n" for line in lines))
     return path
 
 
 def lines_of(path):
-    """Lines as ``wc -l`` counts them."""
+    """Return the lines that ``wc -l`` counts."""
     content = Path(path).read_bytes()
     assert content.endswith(b"\n") or not content
     return content.decode("utf-8").split("\n")[:-1]
@@ -80,7 +80,7 @@ def folder():
 
 
 def rela(*arguments):
-    """Exit code, what it printed, and its one line where it failed."""
+    """Return the exit code, the output, and the one error line of a failure."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = cli.main([str(argument) for argument in arguments])
@@ -95,7 +95,7 @@ def rela(*arguments):
 
 @pytest.fixture(scope="module")
 def segmenters(data):
-    """The whole vocabulary, and that of a data folder, which splits most of what is wild into single letters."""
+    """Return segmenters with the full vocabulary and with a data folder's, which splits rare words into letters."""
     return (
         bpe.load_segmenter(data / "bpecodes"),
         bpe.load_segmenter(data / "bpecodes", data / "vocab.xa", 8),
@@ -104,18 +104,18 @@ def segmenters(data):
 
 @examples(60)
 @given(line=st.one_of(LINES, LONG), language=st.sampled_from(("en", "de", "fr", "fi", "ro")))
-def test_a_line_stays_a_line_until_the_model_and_back(segmenters, line, language):
+def test_a_line_stays_one_line_through_preprocessing_and_back(segmenters, line, language):
     for tokeniser in ("moses", "none"):
         tokens = Preprocessor(language, tokeniser)(line)
-        # cleaned once, it is clean
+        # cleaning twice equals cleaning once
         assert tokens == " ".join(tokens.split()) and len(tokens.splitlines()) <= 1
         assert not any(symbol in tokens for symbol in ("<s>", "<pad>", "</s>", "<unk>", "@@"))
         for segmenter in segmenters:
             pieces = segmenter.process_line(tokens)
             assert bpe.undo(pieces) == tokens
-            # a piece is a word of fairseq's dictionary, and none of those that it keeps for itself
+            # a piece is a word of fairseq's dictionary, and none of its special symbols
             assert not {"<s>", "<pad>", "</s>", "<unk>"} & set(pieces.split())
-            # words are told apart in the same way by those who look at alignments
+            # the code for alignments splits words in the same way
             words = word_ids(pieces.split())
             assert (words[-1] + 1 if words else 0) == len(tokens.split())
         text = Detokeniser(language, tokeniser)(tokens)
@@ -132,7 +132,7 @@ CLEAN = st.lists(
 @examples(4)  # each starts fairseq-preprocess
 @given(sentences=st.lists(CLEAN, min_size=1, max_size=60))
 def test_clean_text_is_binarised_and_comes_back(data, segmenters, sentences):
-    """By fairseq's own reader and dictionary."""
+    """fairseq's own reader and dictionary are used."""
     from fairseq.data import Dictionary, data_utils
 
     from fairseq_rela.data.binarise import binarise
@@ -155,7 +155,7 @@ PAIRS = st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=12)
 
 
 def write_corpus(raw, splits):
-    """Each line begins with its number, so that a shift is seen; some plain pairs, so that there is a BPE."""
+    """Write lines that begin with their number, so that shifts are found; some plain pairs make BPE possible."""
     for split, pairs in splits.items():
         for lang, side in (("en", 0), ("de", 1)):
             write(raw / f"{split}.{lang}", [f"n{i} ab {pair[side]}" for i, pair in enumerate(pairs)])
@@ -218,7 +218,7 @@ def test_prepare_names_the_line_that_is_not_utf8(lines, side):
         code, _, error = prepare(work, work / "data")
         bad = list(map(is_utf8, lines)).index(False) + 1
         assert code == 2 and f"train.{side}, line {bad}: not UTF-8" in error
-        # nothing is left of it, nor of its lock
+        # neither the folder nor its lock is left
         assert sorted(path.name for path in work.iterdir()) == sorted(
             f"{split}.{lang}" for split in ("train", "valid", "test") for lang in ("en", "de")
         )
@@ -246,13 +246,13 @@ def test_prepare_refuses_sides_of_unequal_length(data, lines):
     last=st.booleans(),
 )
 def test_score_compares_line_with_line(pairs, last):
-    """Against sacreBLEU on the lines as bytes have them."""
+    """The score equals that of sacreBLEU on the lines of the bytes."""
     from sacrebleu.metrics import BLEU
 
     with folder() as work:
         hypotheses = write(work / "hyp", [pair[0] for pair in pairs])
         references = write(work / "ref", [pair[1] for pair in pairs])
-        if last and pairs[-1][1]:  # the last LF may be missing, but an empty last line then is none
+        if last and pairs[-1][1]:  # the last LF may be missing; an empty last line then does not count
             references.write_bytes(references.read_bytes()[:-1])
         arguments = ["score", "--hypotheses", hypotheses, "--reference", references, "-t", "de"]
         code, out, error = rela(*arguments, "--output", work / "score.json")
@@ -299,8 +299,8 @@ SPACES = st.sampled_from((" ", "\t", "  ", "\xa0", "\r"))
     space=SPACES,
     base=st.sampled_from((0, 1)),
 )
-def test_alignment_files(gold, wild, space, base):
-    """What is not a link is named with its line; what is counts as counted by loops."""
+def test_alignment_files_are_read_or_refused_with_their_line(gold, wild, space, base):
+    """Text that is not a link is named with its line; the counts of links equal loops."""
     is_link = all(
         a.isascii() and a.isdecimal() and b.isascii() and b.isdecimal() and len(a) < 10 and len(b) < 10
         for field in "".join(space.join(wild)).split()
@@ -336,14 +336,14 @@ def test_alignment_files(gold, wild, space, base):
 
 @examples(60)
 @given(sentences=st.lists(st.sets(st.tuples(POSITIONS, POSITIONS)), max_size=8))
-def test_links_written_are_links_read(sentences):
+def test_written_links_are_read_back(sentences):
     read = aer.read_links(map(as_pharaoh, sentences), "made")
     assert [set(line.sure) for line in read] == sentences
 
 
 @examples(60)
 @given(lines=st.lists(LINES, max_size=6))
-def test_links_of_anything_are_links_or_an_error_in_one_line(lines):
+def test_any_text_gives_links_or_an_error_in_one_line(lines):
     try:
         read = aer.read_links(lines, "wild")
     except InputError as error:
@@ -389,14 +389,14 @@ def test_rank_scores_every_line_as_if_it_were_alone(scorer, checkpoint, data, pa
             return
         kept = list(zip(lines_of(work / "out.xa"), lines_of(work / "out.xb")))
         assert len(kept) == min(3, len(scored))
-        # lines as they were, in the order in which they were
+        # the lines are unchanged and in their order
         positions = iter(pairs)
         assert all(pair in positions for pair in kept)
 
 
 @examples(10)
 @given(lines=st.lists(st.one_of(LINES, NO_UTF8), min_size=1, max_size=6))
-def test_rank_refuses_before_it_works(scorer, checkpoint, data, lines, monkeypatch):
+def test_rank_refuses_bad_input_before_it_starts(scorer, checkpoint, data, lines, monkeypatch):
     monkeypatch.setattr(rank, "load_scorer", lambda *_: scorer)
     assume(any(isinstance(line, bytes) for line in lines))
     with folder() as work:
@@ -411,7 +411,7 @@ def test_rank_refuses_before_it_works(scorer, checkpoint, data, lines, monkeypat
 
 
 @pytest.mark.slow
-def test_translate_gives_a_line_for_each_line_and_wild_neighbours_change_nothing(checkpoint, corpus, data, tmp_path):
+def test_translate_gives_one_line_for_each_line_independent_of_its_neighbours(checkpoint, corpus, data, tmp_path):
     clean = lines_of(corpus / "test.xa")[:40]
     wild = [mark * times for mark in MARKS for times in (1, 3)]
     mixed = [line for pair in zip(wild, [*clean, *[""] * len(wild)]) for line in pair]
@@ -425,7 +425,7 @@ def test_translate_gives_a_line_for_each_line_and_wild_neighbours_change_nothing
     assert lines_of(tmp_path / "mixed.txt")[1:80:2] == lines_of(tmp_path / "clean.txt")
 
 
-def test_the_temporary_folders_are_gone():
+def test_no_temporary_folders_are_left():
     left = [path for path in Path(tempfile.gettempdir()).glob(f"fuzz-{os.getpid()}-*") if path.is_dir()]
     for path in left:
         shutil.rmtree(path, ignore_errors=True)

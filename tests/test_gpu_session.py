@@ -1,4 +1,4 @@
-"""The script for a borrowed GPU: its order, its limits, and that one step's failure does not cost the next."""
+"""The script for a borrowed GPU: its order, its time limits, and that a failed step does not stop the next."""
 
 import re
 import tarfile
@@ -10,7 +10,7 @@ from conftest import ROOT, run
 from test_config import compose
 
 SCRIPT = ROOT / "scripts" / "gpu_session.sh"
-# stands for Python: notes its arguments, writes what the real commands write, and does what BEHAVE says
+# replaces Python: records its arguments, writes the files of the real commands, and follows BEHAVE
 PYTHON = """#!/bin/bash
 echo "$*" >>"$CALLS"
 case "$*" in
@@ -60,18 +60,18 @@ def test_the_steps_run_in_order_and_leave_their_results(tmp_path):
         assert "multi30k_en_de_gpu/runs/softmax.seed-1.json" in archive.getnames()
 
 
-def test_a_step_that_fails_or_takes_too_long_does_not_cost_the_next(tmp_path):
+def test_a_step_that_fails_or_takes_too_long_does_not_stop_the_next(tmp_path):
     start = time.monotonic()
     result, calls = session(tmp_path, KERNELS=1, CHECK="sleep 60", TOTAL=33, STUDY_DOES="sleep 60")
     assert time.monotonic() - start < 30 and len(calls) == 4
-    assert result.returncode == 1  # for the kernels; a study that the time is too short for is as expected
+    assert result.returncode == 1  # for the kernels; a study that exceeds the time limit is expected
     said = (tmp_path / "out" / "session.txt").read_text()
     assert "kernels: stopped after 1 s" in said and "study: stopped after" in said and "collection: done" in said
     assert (tmp_path / "out" / "study.tar.gz").is_file()
     assert (tmp_path / "out" / "kernels.log").read_text() == "attention row\n"
 
 
-def test_a_kernel_that_differs_is_seen_in_the_exit_code(tmp_path):
+def test_a_wrong_kernel_changes_the_exit_code(tmp_path):
     result, calls = session(tmp_path, CHECK="exit 1")
     assert result.returncode == 1 and len(calls) == 4 and "kernels: failed with exit code 1" in result.stdout
 
@@ -84,13 +84,13 @@ def test_a_kernel_that_differs_is_seen_in_the_exit_code(tmp_path):
         (dict(JOBS=0), "0: give whole numbers"),
     ],
 )
-def test_wrong_variables_are_one_line(variables, message, tmp_path):
+def test_wrong_variables_give_one_line(variables, message, tmp_path):
     result, calls = session(tmp_path, **variables)
     assert result.returncode == 2 and result.stderr.startswith(f"gpu_session.sh: error: {message}")
     assert result.stderr.count("\n") == 1 and not calls and not (tmp_path / "out").exists()
 
 
-def test_the_study_for_the_card_composes_at_the_size_of_iwslt():
+def test_the_study_for_the_gpu_has_the_model_size_of_iwslt():
     study = yaml.safe_load((ROOT / "configs" / "study" / "multi30k_en_de_gpu.yaml").read_text())
     assert [row["label"] for row in study["rows"]][:2] == ["softmax", "rela_g"]
     for row in study["rows"]:

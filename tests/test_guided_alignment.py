@@ -27,7 +27,7 @@ LENGTHS = (7, 5, 3, 6, 4)
 
 
 def reversed_pairs(lengths=LENGTHS, words=20, seed=0):
-    """Sentences whose target is the source backwards: (source, target, links from 0), ends of sentences included."""
+    """Return sentences whose target is the reversed source: (source, target, links from 0), with ends of sentences."""
     generator = torch.Generator().manual_seed(seed)
     end, pairs = torch.tensor([make_dictionary().eos()]), []
     for n in lengths:
@@ -48,7 +48,7 @@ def dataset(pairs):
 
 
 def batch_of(pairs):
-    """A batch as fairseq collates it: sources padded on the left, targets on the right."""
+    """Return a batch collated by fairseq: sources are padded on the left, targets on the right."""
     data = dataset(pairs)
     return data.collater([data[i] for i in range(len(pairs))])
 
@@ -64,7 +64,7 @@ def criterion(cls=None):
 
 
 def loss_by_hand(weights, pairs, softmax):
-    """From the weights of each sentence (T, S), padding cut off: a loop over target words and their links."""
+    """Return the loss by a loop over target words and links, from weights (T, S) of each sentence without padding."""
     total = 0.0
     for rows, (_, target, links) in zip(weights, pairs):
         for t in range(len(target)):
@@ -83,7 +83,7 @@ def loss_by_hand(weights, pairs, softmax):
 
 
 def last_layer_weights(model, batch):
-    """The mean over the heads of the last cross-attention, by hooks: one matrix (T, S) a row of the batch."""
+    """Return the mean over the heads of the last cross-attention, by hooks: one matrix (T, S) per batch row."""
     sites = attention_modules(model)
     with torch.no_grad(), recorded_weights(sites) as weights:
         model(**batch["net_input"])
@@ -101,7 +101,7 @@ def test_loss_equals_a_loop_over_the_links(name):
     want = loss_by_hand(last_layer_weights(model, batch), [pairs[i] for i in order], name == "softmax")
     loss, sample_size, log = criterion()(model, batch)
     assert log["alignment_loss"] == pytest.approx(want, rel=1e-5) and want > 1
-    # fairseq's sample size, and its sum of both losses
+    # fairseq's sample size, and the sum of both losses
     plain = CRITERION_REGISTRY["label_smoothed_cross_entropy"](task(), False, 0.1)(model, batch)
     assert sample_size == plain[1] == batch["ntokens"]
     assert float(loss.detach()) == pytest.approx(float(plain[0].detach()) + LAMBDA * want, rel=1e-5)
@@ -109,7 +109,7 @@ def test_loss_equals_a_loop_over_the_links(name):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_padding_changes_no_loss(name):
-    """The loss of a batch is the sum of those of its sentences, each alone and so without padding."""
+    """The loss of a batch is the sum of the losses of its sentences, each computed alone without padding."""
     pairs, model = reversed_pairs(), make_model(name)
     together = criterion()(model, batch_of(pairs))[2]["alignment_loss"]
     alone = [criterion()(model, batch_of([pair]))[2]["alignment_loss"] for pair in pairs]
@@ -134,8 +134,8 @@ def test_null_rows_have_no_loss_and_no_gradient():
     pairs = reversed_pairs((3, 3))
     batch = batch_of(pairs)
     weights = torch.rand(2, 4, 4)
-    weights[0, 1] = 0.0  # no weight at all
-    weights[1, 2] = -weights[1, 2]  # GeLU's and leaky ReLU's may all be below 0
+    weights[0, 1] = 0.0  # no weight above 0
+    weights[1, 2] = -weights[1, 2]  # those of GeLU and leaky ReLU may all be below 0
     weights[1, 0, 1] = -0.5
     weights[0, 0, 2] = 0.0  # a link without a weight
     weights.requires_grad_()
@@ -151,7 +151,7 @@ def test_null_rows_have_no_loss_and_no_gradient():
 
 
 @pytest.mark.parametrize("name", ["relu", "rela_g", "rela_g_gelu", "rela_g_leaky_relu"])
-def test_attention_to_nothing_trains_by_the_other_loss_alone(name):
+def test_null_rows_train_by_the_other_loss_alone(name):
     model, batch = make_model(name), batch_of(reversed_pairs())
     attend_to_nothing(model)
     loss, _, log = criterion()(model, batch)
@@ -161,7 +161,7 @@ def test_attention_to_nothing_trains_by_the_other_loss_alone(name):
 
 
 def attend_to_nothing(model):
-    """Scores of the last cross-attention are all -4."""
+    """Set all scores of the last cross-attention to -4."""
     with torch.no_grad():
         attention = model.decoder.layers[-1].encoder_attn
         attention.q_proj.weight.zero_()
@@ -177,7 +177,7 @@ def test_probabilities_sum_to_one():
     got = as_probabilities(weights, allowed, 0.5)
     torch.testing.assert_close(got[0], torch.tensor([2.5, 0.5, 0.5, 0.0]) / 3.5)
     assert not got[1:].any()
-    half = as_probabilities(torch.full((1, 300), 300.0, dtype=torch.float16))  # whose sum is no number in float16
+    half = as_probabilities(torch.full((1, 300), 300.0, dtype=torch.float16))  # whose sum overflows in float16
     assert half.dtype == torch.float32 and float(half.sum()) == pytest.approx(1)
 
 
@@ -190,7 +190,7 @@ def test_half_precision_has_a_finite_loss():
 
 
 def trainer_of(name, criterion_name=CRITERION_NAME):
-    """fairseq's trainer of a tiny model, as fairseq-train makes it."""
+    """Return fairseq's trainer of a tiny model, built as in fairseq-train."""
     parser = options.get_training_parser()
     sizes = [str(x) for key, value in SIZES.items() for x in (f"--{key.replace('_', '-')}", value)]
     arguments = ["data", "--task", "translation_rela", "--arch", "transformer_rela", "--attention", name, *sizes]
@@ -224,7 +224,7 @@ def test_training_lowers_the_loss_of_every_variant(name):
 
 
 def test_weights_are_computed_only_for_a_loss_that_reads_them():
-    """In training fairseq asks the last layer for its weights in every pass, which keeps the kernel away."""
+    """In training fairseq requests the last layer's weights in every pass, which prevents the use of the kernel."""
     seen = []
     for criterion_name in (CRITERION_NAME, "label_smoothed_cross_entropy", "cross_entropy"):
         trainer = trainer_of("rela_g", criterion_name)
@@ -232,14 +232,14 @@ def test_weights_are_computed_only_for_a_loss_that_reads_them():
         batch = batch_of(reversed_pairs())
         trainer.train_step([batch])
         seen.append(attention.last_backend)
-        # outside a step of training the model gives its weights to whoever reads them
+        # outside a training step the model returns its weights
         assert trainer.model.training and trainer.model(**batch["net_input"])[1]["attn"][0] is not None
         trainer.valid_step(batch)
         assert trainer.model(**batch["net_input"])[1]["attn"][0] is not None
     assert seen[0] == "plain" and seen[1] == seen[2] != "plain"
 
 
-def test_loss_and_gradients_without_weights_are_those_with():
+def test_loss_and_gradients_do_not_depend_on_returned_weights():
     model, batch = make_model("rela_g").train(), batch_of(reversed_pairs())
     plain, results = CRITERION_REGISTRY["label_smoothed_cross_entropy"](task(), False, 0.1), []
     for gives in (True, False):
@@ -276,7 +276,7 @@ def test_training_data_without_alignments_are_refused():
 
 
 def binarise(folder):
-    """A data folder by fairseq-preprocess with alignments, as a user makes it."""
+    """Make a data folder with alignments by fairseq-preprocess, as a user does."""
     pairs = [pair for seed in range(6) for pair in reversed_pairs(seed=seed)]
     words = make_dictionary()
     for side, lang in enumerate(("xa", "xb")):
@@ -290,8 +290,8 @@ def binarise(folder):
 
 
 @pytest.mark.slow
-def test_fairseq_train_with_fairseqs_task(tmp_path):
-    """The whole chain; the checkpoint holds the name of fairseq's criterion, so that either resumes the other's."""
+def test_fairseq_train_runs_with_fairseqs_task(tmp_path):
+    """The checkpoint has the name of fairseq's criterion, so that each criterion resumes the other's run."""
     flags = ["--user-dir", ROOT / "fairseq_rela", "--task", "translation", "--arch", "transformer_rela_tiny"]
     flags += ["--optimizer", "adam", "--lr", "1e-3", "--max-tokens", 200, "--cpu", "--save-dir", tmp_path / "run"]
     flags += ["--criterion", CRITERION_NAME, "--alignment-lambda", LAMBDA, "--load-alignments", "--max-update", 3]

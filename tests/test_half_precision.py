@@ -21,7 +21,7 @@ OWN = [name for name in VARIANTS if name != "softmax"]
 
 
 def losses(data, save_dir, attention, dtype, updates, caplog, *options):
-    """The loss of each update of fairseq-train, run in this process."""
+    """Run fairseq-train in this process and return the loss of each update."""
     from fairseq import metrics
     from fairseq import options as fairseq_options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -38,7 +38,7 @@ def losses(data, save_dir, attention, dtype, updates, caplog, *options):
     metrics.reset()
     parser = fairseq_options.get_training_parser()
     cfg = convert_namespace_to_omegaconf(fairseq_options.parse_args_and_arch(parser, [str(a) for a in arguments]))
-    cfg.common.tpu = False  # which fairseq takes --bf16 without a GPU for
+    cfg.common.tpu = False  # for which fairseq accepts --bf16 without a GPU
     caplog.clear()
     with caplog.at_level("INFO", logger="fairseq.logging.progress_bar"):
         main(cfg)
@@ -47,8 +47,8 @@ def losses(data, save_dir, attention, dtype, updates, caplog, *options):
 
 
 def falls(values, updates):
-    """Finite throughout, and lower at the end than at the start."""
-    # an update whose gradient overflowed is skipped by fairseq, and its loss not logged
+    """Check that all losses are finite and lower at the end than at the start."""
+    # fairseq skips an update whose gradient overflowed, and does not log its loss
     assert updates - 10 <= len(values) <= updates and all(map(math.isfinite, values))
     tenth = max(len(values) // 10, 2)
     return sum(values[-tenth:]) < 0.85 * sum(values[:tenth])
@@ -68,7 +68,7 @@ def test_every_variant_learns_for_200_updates(attention, dtype, data, tmp_path, 
 
 
 def backward(model, lengths, targets):
-    """Loss and gradients of a batch, as fairseq takes them: log-probabilities in float32."""
+    """Return loss and gradients of a batch as in fairseq, with log-probabilities in float32."""
     source, source_lengths, target = random_batch(lengths=lengths, targets=targets)
     logits = model(source, source_lengths, target)[0]
     loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), target.flatten(), ignore_index=1)
@@ -80,8 +80,8 @@ def backward(model, lengths, targets):
 @pytest.mark.parametrize(
     "attention", [pytest.param(name, marks=[] if name == "rela_g" else pytest.mark.slow) for name in VARIANTS]
 )
-def test_sentences_of_a_thousand_tokens(attention, dtype):
-    """Beside one of three tokens, so that most of the batch is padding."""
+def test_sentences_of_a_thousand_tokens_have_finite_gradients(attention, dtype):
+    """Another sentence has three tokens, so that half of the batch is padding."""
     model = make_model(attention).to(dtype).train()
     loss = backward(model, lengths=(1000, 3), targets=(4, 1000))
     assert loss.isfinite()
@@ -90,8 +90,8 @@ def test_sentences_of_a_thousand_tokens(attention, dtype):
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("attention", OWN)
-def test_activations_of_ten_thousand(attention, dtype):
-    """All that enters the first layers is of that size; softmax is fairseq's own and overflows in float16."""
+def test_activations_of_ten_thousand_have_finite_gradients(attention, dtype):
+    """The inputs of the first layers have this size; fairseq's own softmax overflows in float16."""
     model = make_model(attention).to(dtype).train()
     with torch.no_grad():
         for side in (model.encoder, model.decoder):
@@ -110,7 +110,7 @@ NORMS = {"rms": RMSNorm, "gated_rms": GatedRMSNorm, "gated_layer": GatedLayerNor
 @settings(max_examples=40, deadline=None)
 @given(size=st.floats(-14, 4), seed=st.integers(0, 99))
 def test_the_gradient_of_the_norm_is_bounded_near_and_at_a_null_row(name, size, seed):
-    r"""No direction grows by more than :math:`\max|g| / \sqrt\epsilon` and what the gate adds, whatever the row.
+    r"""No direction grows by more than :math:`\max|g| / \sqrt\epsilon` plus the part of the gate, for any row.
 
     The docs state it. The gate's part is :math:`|\sigma'(wz)\, w\, g\, z / RMS(z)| \le \sqrt d \max|w g| / 4`.
     """
@@ -127,7 +127,7 @@ def test_the_gradient_of_the_norm_is_bounded_near_and_at_a_null_row(name, size, 
 @pytest.mark.parametrize("dtype", [*PRECISIONS, torch.float32])
 @pytest.mark.parametrize("attention", [name for name in OWN if VARIANTS[name].weights is VARIANTS["relu"].weights])
 def test_null_queries_pass_no_gradient_on_through_relu(attention, dtype):
-    """Every score of every query is negative: the 5,000 of the norm meet weights of 0, and a ReLU that is off."""
+    """All scores of all queries are negative: the norm's factor of 5,000 meets weights of 0 and an inactive ReLU."""
     torch.manual_seed(0)
     module = build_attention(attention, 16, 4, encoder_decoder_attention=True)
     with torch.no_grad():

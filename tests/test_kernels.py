@@ -13,7 +13,7 @@ EPS = 1e-8
 
 
 def plain(z, weight, gate, eps=EPS):
-    """The formula of FIDELITY section 1, by autograd."""
+    """Compute the formula of FIDELITY section 1 by autograd."""
     normed = weight * z * torch.rsqrt(z.square().mean(dim=-1, keepdim=True) + eps)
     return normed if gate is None else torch.sigmoid(gate * z) * normed
 
@@ -35,7 +35,7 @@ def gradients(function, arguments, seed=1):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 3), st.integers(1, 4), st.integers(1, 9), st.booleans(), st.integers(0, 999))
-def test_values_and_gradients_are_those_of_autograd(dims, rows, size, gated, seed):
+def test_values_and_gradients_equal_those_of_autograd(dims, rows, size, gated, seed):
     arguments = inputs((rows,) * dims + (size,), gated, seed=seed)
     (ours, our_gradients), (theirs, their_gradients) = (gradients(f, arguments) for f in (rms_norm, plain))
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
@@ -44,15 +44,15 @@ def test_values_and_gradients_are_those_of_autograd(dims, rows, size, gated, see
 
 
 @pytest.mark.parametrize("gated", [True, False])
-def test_finite_differences(gated):
+def test_gradients_equal_finite_differences(gated):
     z, weight, gate = inputs((3, 2, 5), gated)
-    z.data[0, 0] = 0.3  # at a null row the curvature is that of 1/sqrt(eps), too much for differences
+    z.data[0, 0] = 0.3  # at a null row the curvature is about 1/sqrt(eps), too large for finite differences
     arguments = (z, weight) if gate is None else (z, weight, gate)
     assert torch.autograd.gradcheck(lambda *a: rms_norm(*(a if gated else (*a, None)), EPS), arguments)
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e-4, 1.0, 1e4, 1e18, 1e30])
-def test_float32_of_any_size_is_as_good_as_float64(scale):
+def test_float32_values_of_any_size_match_float64(scale):
     arguments = inputs((4, 8), dtype=torch.float32, scale=scale)
     exact = [x.detach().double().requires_grad_() for x in arguments]
     ours, our_gradients = gradients(rms_norm, arguments)
@@ -61,17 +61,17 @@ def test_float32_of_any_size_is_as_good_as_float64(scale):
     assert all(bool(g.isfinite().all()) for g in our_gradients)
 
 
-def test_decoding_and_training_give_the_same():
+def test_decoding_and_training_give_the_same_values():
     arguments = inputs((1, 20, 16), dtype=torch.float32)
     with torch.no_grad():
         decoded = rms_norm(*arguments, EPS)
     assert torch.equal(decoded, rms_norm(*arguments, EPS).detach()) and not decoded.requires_grad
     with torch.inference_mode():
         rms_norm(*arguments, EPS)
-    gradients(rms_norm, arguments)  # nothing that inference has kept is in the way
+    gradients(rms_norm, arguments)  # state kept by inference does not disturb training
 
 
-def test_nothing_but_the_input_is_kept_for_the_gradient():
+def test_only_the_input_is_kept_for_the_gradient():
     """Autograd of the plain formula keeps five tensors of the input's size."""
     z, weight, gate = inputs((6, 7, 32), dtype=torch.float32)
 
@@ -100,7 +100,7 @@ def test_the_norms_backward_pass_under_autocast_stays_in_float32():
     assert all(torch.equal(a, b) for a, b in zip(got, want))
 
 
-def test_sums_over_many_rows_are_as_exact_as_torchs():
+def test_sums_over_many_rows_are_as_exact_as_those_of_torch():
     arguments = inputs((30_000, 8), dtype=torch.float32)
     exact = [x.detach().double().requires_grad_() for x in arguments]
     _, ours = gradients(rms_norm, arguments)
@@ -119,7 +119,7 @@ def attention_inputs(T=5, S=7, B=3, D=16, dtype=torch.float64, seed=0):
 
 
 def plain_attention(q, k, v, scale, num_heads, key_padding_mask=None, attn_mask=None, kept=None):
-    """By autograd, one sentence and head at a time; `kept` holds the factors of dropout, (B*H, T, S)."""
+    """Compute attention by autograd for one sentence and head at a time; `kept`: factors of dropout, (B*H, T, S)."""
     T, B, D = q.shape
     size = D // num_heads
     context = []
@@ -141,7 +141,7 @@ def plain_attention(q, k, v, scale, num_heads, key_padding_mask=None, attn_mask=
 
 
 def tiled(monkeypatch, size=None):
-    """Everything in tiles of that many bytes, or nothing where None."""
+    """Set the tile size in bytes for all sizes of scores; None turns tiles off."""
     monkeypatch.setattr(relu_attention, "TILED_FROM", 0 if size else 2**62)
     monkeypatch.setattr(relu_attention, "CACHED", 0)
     monkeypatch.setattr(relu_attention, "TILE", size)
@@ -159,11 +159,11 @@ def future(T, S):
 
 
 def bias(T, S):
-    """A mask that is no mask: finite numbers of both signs."""
+    """Return a mask of finite numbers of both signs, which forbids nothing."""
     return torch.randn(T, S, generator=torch.Generator().manual_seed(5))
 
 
-# whole; tiles of part of a row's worth, of a row, of a few rows, of all rows of a sentence
+# no tiles; tiles of less than a row, of one row, of a few rows, of all rows of a sentence
 TILES = (None, 8, 300, 900, 10**6)
 
 
@@ -171,7 +171,7 @@ TILES = (None, 8, 300, 900, 10**6)
 @pytest.mark.parametrize("mask", [None, future, bias])
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_attention_is_that_of_autograd(monkeypatch, tile, mask, padded, dtype):
+def test_attention_equals_that_of_autograd(monkeypatch, tile, mask, padded, dtype):
     tiled(monkeypatch, tile)
     q, k, v = arguments = attention_inputs(dtype=dtype)
     masks = {
@@ -189,7 +189,7 @@ def test_attention_is_that_of_autograd(monkeypatch, tile, mask, padded, dtype):
 
 @settings(max_examples=40, deadline=None)
 @given(*map(st.integers, (1,) * 5, (6, 6, 3, 3, 400)))
-def test_tiles_of_any_size_are_the_whole(T, S, B, H, tile):
+def test_tiles_of_any_size_give_the_same_result(T, S, B, H, tile):
     arguments = attention_inputs(T, S, B, 2 * H)
     with pytest.MonkeyPatch.context() as patch:
         results = []
@@ -203,7 +203,7 @@ def test_tiles_of_any_size_are_the_whole(T, S, B, H, tile):
 
 @pytest.mark.parametrize("tile", [None, pytest.param(150, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_attention_by_finite_differences(monkeypatch, tile, dropout):
+def test_attention_gradients_equal_finite_differences(monkeypatch, tile, dropout):
     tiled(monkeypatch, tile)
 
     def function(q, k, v):
@@ -216,7 +216,7 @@ def test_attention_by_finite_differences(monkeypatch, tile, dropout):
 
 @pytest.mark.parametrize("mask", [None, bias])
 def test_dropout_drops_weights_and_scales_the_rest(monkeypatch, mask):
-    """The mask that the seed gives, put through autograd of the plain formula."""
+    """The mask of the seed is used in autograd of the plain formula."""
     tiled(monkeypatch)
     arguments = attention_inputs()
     options = dict(scale=0.5, num_heads=4, attn_mask=None if mask is None else mask(5, 7))
@@ -233,8 +233,8 @@ def test_dropout_drops_weights_and_scales_the_rest(monkeypatch, mask):
 
 
 @pytest.mark.parametrize("tile", [None, 40_000])
-def test_dropout_keeps_the_mean_and_drops_what_it_should(monkeypatch, tile):
-    """Weights are all 1 here, values 1: a context is the share of the kept weights, scaled."""
+def test_dropout_keeps_the_mean_and_drops_the_requested_share(monkeypatch, tile):
+    """All weights and values are 1 here, so that a context is the scaled share of the kept weights."""
     tiled(monkeypatch, tile)
     T, S, p = 200, 300, 0.1
     ones = torch.ones(T, 1, 4), torch.ones(S, 1, 4), torch.ones(S, 1, 4)
@@ -249,13 +249,13 @@ def test_dropout_keeps_the_mean_and_drops_what_it_should(monkeypatch, tile):
     assert torch.equal(attend(*ones, scale=0.5, num_heads=2, dropout=p) / S, first)
 
 
-def test_the_gradient_drops_what_the_context_dropped(monkeypatch):
-    """The context is linear in the values, so their product with their gradient is the context again."""
+def test_the_gradient_drops_the_same_weights_as_the_context(monkeypatch):
+    """The context is linear in the values: the product of the values and their gradient is the context."""
     tiled(monkeypatch, 300)
     q, k, v = arguments = attention_inputs()
     context = attend(*arguments, scale=0.5, num_heads=4, dropout=0.3)
     cotangent = torch.randn_like(context)
-    torch.randn(100)  # the generator goes on meanwhile
+    torch.randn(100)  # the generator advances between the two passes
     (grad,) = torch.autograd.grad(context, v, cotangent)
     torch.testing.assert_close((grad * v).sum(), (context * cotangent).sum())
 
@@ -268,7 +268,7 @@ def test_at_a_score_of_zero_there_is_no_gradient():
     assert not q.grad.any() and not k.grad.any() and not v.grad.any()
 
 
-def test_padded_keys_get_no_gradient_whatever_they_hold():
+def test_padded_keys_with_any_content_get_no_gradient():
     q, k, v = attention_inputs()
     mask = padding(3, 7)
     with torch.no_grad():
@@ -279,7 +279,7 @@ def test_padded_keys_get_no_gradient_whatever_they_hold():
 
 
 def kept_bytes(function):
-    """Of the tensors that a pass keeps for its gradient, each counted once."""
+    """Return the bytes of the tensors that a pass keeps for its gradient, each counted once."""
     sizes = {}
 
     def pack(tensor):
@@ -292,7 +292,7 @@ def kept_bytes(function):
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_what_is_kept_is_no_more_than_of_softmax(monkeypatch, dropout):
+def test_no_more_memory_is_kept_than_by_softmax(monkeypatch, dropout):
     T = S = 64
     arguments = attention_inputs(T, S, 2, 32, torch.float32)
     inputs_bytes = 3 * arguments[0].numel() * 4
@@ -313,7 +313,7 @@ def test_what_is_kept_is_no_more_than_of_softmax(monkeypatch, dropout):
 
 
 def test_long_inputs_are_tiled_and_short_ones_are_not(monkeypatch):
-    """By the keys and the bytes of the scores; the sizes are those at which one takes less time than the other."""
+    """The number of keys and the bytes of the scores decide; the limits are those where tiles become faster."""
     calls = []
     monkeypatch.setattr(relu_attention, "_attend_to_all", lambda q, *args, **options: calls.append(q) or q)
     whole = ((32, 32, 128), (511, 511, 64), (512, 512, 3), (2048, 256, 64), (16, 2048, 4))

@@ -1,4 +1,4 @@
-"""Killed as by a failing machine, at random moments of every stage of the synthetic task: the end is the same."""
+"""Every stage of the synthetic task is killed at random moments: the final result is the same."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from fairseq_rela.files.records import sha256
 
 pytestmark = pytest.mark.slow
 
-# training has most to lose; the environment variable KILLS=10 makes it fifty in all, some ten minutes
+# training is killed most; the environment variable KILLS=10 gives 50 kills in all (about ten minutes)
 SHARES = {
     "prepare": 1.4,
     "train": 1.4,
@@ -33,13 +33,13 @@ TIMES = int(os.environ.get("KILLS", 3))
 KILLS = {stage: max(round(TIMES * share), 1) for stage, share in SHARES.items()}
 OVERRIDES = (
     *("dataset.max_tokens=500", "optimization.max_update=50", "checkpoint.save_interval_updates=4"),
-    # updates of this size would come with a rate of 0 at first
+    # the learning rate of such updates would be 0 at first
     *("lr_scheduler.warmup_updates=10", "lr_scheduler.warmup_init_lr=1e-4"),
 )
 
 
 class Chain:
-    """The stages of one experiment, run to their end or killed on the way."""
+    """The stages of one experiment, run to their end or killed before it."""
 
     def __init__(self, root, raw):
         self.root, self.raw = root, raw
@@ -51,7 +51,7 @@ class Chain:
         return ["reproduce", "synthetic", "rela_g", stage, *folders, "--workers", 2, *overrides]
 
     def finish(self, stage):
-        """Seconds that it took."""
+        """Run a stage to its end and return its seconds."""
         start = time.monotonic()
         result = run_rela(*self.command(stage), env={"OMP_NUM_THREADS": "1"})
         assert result.returncode == 0, (stage, (result.stdout + result.stderr)[-3000:])
@@ -59,7 +59,7 @@ class Chain:
         return time.monotonic() - start
 
     def kill_after(self, stage, seconds):
-        """Whether it was still running then."""
+        """Kill a stage after so many seconds; return whether it was still running."""
         log = self.root.parent / "killed.log"
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         with open(log, "w") as file:
@@ -78,7 +78,7 @@ class Chain:
         return killed
 
     def forget(self, stage):
-        """Take away what a stage made, so that there is again something to interrupt."""
+        """Delete the output of a stage, so that it can be interrupted again."""
         made = {
             "prepare": [self.data],
             "train": [self.run],
@@ -113,7 +113,7 @@ def without(record, *keys):
     return {key: value for key, value in record.items() if key not in keys}
 
 
-def test_killed_at_random_moments_all_is_as_if_nothing_had_been(corpus, tmp_path):
+def test_kills_at_random_moments_do_not_change_the_result(corpus, tmp_path):
     rng = random.Random(17)
     calm, rough = Chain(tmp_path / "calm", corpus), Chain(tmp_path / "rough", corpus)
     for stage, number in KILLS.items():
@@ -122,7 +122,7 @@ def test_killed_at_random_moments_all_is_as_if_nothing_had_been(corpus, tmp_path
         while killed < number:
             tries += 1
             assert tries < 3 * number, (stage, killed)
-            # later rather than sooner: there is more to lose
+            # rather late, when more work can be lost
             if rough.kill_after(stage, rng.triangular(0, seconds, 0.7 * seconds)):
                 killed += 1
             else:
@@ -130,7 +130,7 @@ def test_killed_at_random_moments_all_is_as_if_nothing_had_been(corpus, tmp_path
         rough.finish(stage)
     assert sum(KILLS.values()) == 50 or TIMES != 10
     cuts = set(re.findall(r"going on from .*update (\d+)", rough.output))
-    assert len(cuts) >= (2 if TIMES >= 10 else 1)  # training was cut in the middle
+    assert len(cuts) >= (2 if TIMES >= 10 else 1)  # training was interrupted before its end
 
     # the data: every file but the record of times and versions, byte by byte
     ours, theirs = files(calm.data), files(rough.data)
@@ -154,8 +154,8 @@ def test_killed_at_random_moments_all_is_as_if_nothing_had_been(corpus, tmp_path
     assert left == []
 
 
-def test_killed_between_the_last_update_and_the_record_nothing_is_trained_on(corpus, tmp_path):
-    """fairseq would make one update more than it was told."""
+def test_a_kill_between_the_last_update_and_the_record_adds_no_update(corpus, tmp_path):
+    """fairseq alone would make one more update than requested."""
     chain = Chain(tmp_path / "experiments", corpus)
     for stage in ("prepare", "train"):
         chain.finish(stage)

@@ -1,4 +1,4 @@
-"""The decoder-only model: fairseq's own with softmax, steps equal to the whole, and options that are refused."""
+"""The decoder-only model: softmax equals fairseq's own, steps equal the whole sequence, and refused options."""
 
 import argparse
 
@@ -56,7 +56,7 @@ def test_steps_equal_the_whole_sequence(attention):
     torch.testing.assert_close(torch.cat(steps, dim=1), whole, atol=1e-6, rtol=1e-6)
 
 
-def test_the_future_is_not_seen():
+def test_future_tokens_do_not_change_the_output():
     model, other = make_lm("rela_g"), TOKENS.clone()
     other[:, 3:] = 12
     assert torch.equal(model(TOKENS)[0][:, :3], model(other)[0][:, :3])
@@ -71,7 +71,7 @@ def test_a_softmax_checkpoint_starts_a_rela_model(caplog):
     )
 
 
-def test_adaptive_inputs_and_softmax_are_fairseqs():
+def test_adaptive_inputs_and_softmax_equal_fairseqs():
     adaptive = dict(adaptive_input=True, adaptive_input_cutoff="8,14", adaptive_softmax_cutoff="8,14")
     model = make_lm("rela_g", **adaptive, tie_adaptive_weights=True, tie_adaptive_proj=True)
     assert type(model.decoder.embed_tokens).__name__ == "AdaptiveInput"
@@ -94,8 +94,8 @@ def test_wrong_options_are_refused(options, fault):
         make_lm(**{"attention": "rela_g", **options})
 
 
-def test_gpt2_small_has_its_size():
-    """124 million parameters with 50,257 tokens (Radford et al. 2019): 85 million in the layers."""
+def test_gpt2_small_has_the_published_size():
+    """It has 124 million parameters with 50,257 tokens (Radford et al. 2019), of which 85 million are in the layers."""
     layers = ARCHITECTURES["transformer_lm_rela_gpt2_small"]
     size, inner = layers["decoder_embed_dim"], layers["decoder_ffn_embed_dim"]
     per_layer = 4 * (size * size + size) + 2 * size * inner + inner + size + 4 * size

@@ -1,4 +1,4 @@
-"""Lines end at LF and nowhere else; outputs appear whole or not at all."""
+"""Lines end only at LF; outputs appear complete or not at all."""
 
 import gzip
 import os
@@ -19,13 +19,13 @@ BREAKS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\x00"
 @given(st.lists(st.text(st.characters(blacklist_characters="\n", blacklist_categories=("Cs",)))))
 def test_only_lf_ends_a_line(tmp_path_factory, lines):
     path = tmp_path_factory.mktemp("lines") / "text"
-    path.write_bytes("".join(line + "\n" for line in ["", *lines]).encode())  # what the first may begin with: below
+    path.write_bytes("".join(line + "\n" for line in ["", *lines]).encode())  # for the first line: see below
     assert list(read_lines(path)) == ["", *lines] and count_lines(path) == len(lines) + 1
 
 
 @pytest.mark.parametrize("name", ["text", "text.gz"])
-def test_a_byte_order_mark_is_no_text(tmp_path, name):
-    """B04: before the first line; later it is a character like others."""
+def test_a_byte_order_mark_is_not_part_of_the_text(tmp_path, name):
+    """B04: only before the first line; later it is an ordinary character."""
     content = "\ufeffone\n\ufefftwo\n".encode()
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     lines = ["one", "\ufefftwo"]
@@ -36,8 +36,8 @@ def test_a_byte_order_mark_is_no_text(tmp_path, name):
         assert [line for block in blocks for line in pickle.loads(pickle.dumps(block)).decode()] == lines
 
 
-def test_breaks_of_every_kind_shift_nothing(tmp_path):
-    """B04: CR in line 3 of one side and line 4 of the other of a 300-line corpus."""
+def test_line_breaks_of_every_kind_shift_no_line(tmp_path):
+    """B04: a corpus of 300 lines has CR in line 3 of one side and in line 4 of the other."""
     source, target = tmp_path / "s", tmp_path / "t.gz"
     left = [f"s{i}" + (BREAKS + "x" if i == 2 else "") for i in range(300)]
     right = [f"t{i}" + (BREAKS + "x" if i == 3 else "") for i in range(300)]
@@ -64,7 +64,7 @@ def test_another_process_reads_the_same_blocks(tmp_path, name, end):
 
 
 @pytest.mark.parametrize("change", [lambda text: text[:40], lambda text: text.replace(b"7\n", b"77\n"), None])
-def test_a_file_that_changes_while_it_is_read(tmp_path, change):
+def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path, change):
     path = tmp_path / "text"
     path.write_bytes(b"".join(b"%d\n" % i for i in range(30)))
     sent = [pickle.dumps(block) for block in read_line_blocks(path, 10)]
@@ -77,7 +77,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path, change):
             pickle.loads(block).decode()
 
 
-def test_unequal_counts_stop(tmp_path):
+def test_unequal_numbers_of_lines_are_an_error(tmp_path):
     (tmp_path / "s").write_text("1\n2\n3\n")
     (tmp_path / "t").write_text("1\n2\n")
     for order in (("s", "t"), ("t", "s")):
@@ -111,8 +111,8 @@ def test_a_missing_file_is_named(tmp_path):
         list(read_lines(tmp_path / "absent"))
 
 
-def test_what_a_killed_process_left_half_written_goes_with_the_next_writing(tmp_path):
-    gone = 2**22 + 1  # more than Linux gives to processes
+def test_the_next_writing_removes_partial_files_of_killed_processes(tmp_path):
+    gone = 2**22 + 1  # larger than any process number of Linux
     mine = tmp_path / f".a[1].{gone}.partial"
     others = [tmp_path / f".{name}.partial" for name in (f"a[1].{os.getppid()}", f"a1.{gone}", "a[1].7x", "a[1]")]
     for path in (mine, *others):
@@ -122,7 +122,7 @@ def test_what_a_killed_process_left_half_written_goes_with_the_next_writing(tmp_
     assert sorted(tmp_path.iterdir()) == sorted([*others, tmp_path / "a[1]"])
 
 
-def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path):
+def test_a_failed_writing_keeps_the_old_file_and_leaves_no_other(tmp_path):
     path = tmp_path / "out"
     path.write_text("old")
     with pytest.raises(RuntimeError), write_whole(path) as file:
@@ -131,13 +131,13 @@ def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path):
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
-def test_what_cannot_be_written_is_named(tmp_path):
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be written"), write_whole(tmp_path / "file" / "out"):
         pass
 
 
-def test_json(tmp_path):
+def test_json_is_read_back_and_damaged_json_is_refused(tmp_path):
     write_json(tmp_path / "x.json", {"a": "ä"})
     assert read_json(tmp_path / "x.json") == {"a": "ä"}
     (tmp_path / "x.json").write_text("{")

@@ -15,12 +15,12 @@ HEADS = 3
 
 
 def random_words(rng, first):
-    """The word of each piece of a sentence of 1 to 4 words of 1 to 3 pieces; ``first`` positions of no word before."""
+    """Return the word number of each piece of a random sentence, after ``first`` positions without a word."""
     return [-1] * first + [word for word in range(rng.integers(1, 5)) for _ in range(rng.integers(1, 4))]
 
 
 def random_batch(seed, site, negative=False):
-    """Sentences with an end at their last (or first) position, padded; garbage where nothing is allowed."""
+    """Return padded sentences with the end at the last (or first) position; forbidden cells hold random weights."""
     rng = numpy.random.default_rng(seed)
     first = int(site == "decoder")
     queries = [random_words(rng, first) for _ in range(3)]
@@ -39,7 +39,7 @@ def random_batch(seed, site, negative=False):
 
 
 def by_loops(queries, keys, weights, allowed):
-    """Sentence, head, query word to the weights of the words that it may attend to."""
+    """Return (sentence, head, query word) to the weights of the words that it may attend to."""
     rows = {}
     for b, (query, key) in enumerate(zip(queries, keys)):
         for h in range(HEADS):
@@ -56,8 +56,8 @@ def by_loops(queries, keys, weights, allowed):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 100_000), st.sampled_from(["encoder", "decoder", "cross"]), st.booleans())
-def test_words_against_loops(seed, site, negative):
-    """Weights, cells, zeros, null words and head diversity."""
+def test_word_level_figures_equal_loops(seed, site, negative):
+    """The figures are weights, cells, zeros, null words and head diversity."""
     queries, keys, weights, allowed = random_batch(seed, site, negative)
     want = by_loops(queries, keys, weights, allowed)
     members = memberships(queries, weights.shape[2]), memberships(keys, weights.shape[3])
@@ -100,8 +100,8 @@ def diversity(heads):
 
 @given(st.integers(0, 100_000))
 @settings(max_examples=30, deadline=None)
-def test_words_of_an_alignment_are_the_same(seed):
-    """Batched and padded here, sentence by sentence in ``merge_subwords``."""
+def test_batched_merging_equals_merge_subwords(seed):
+    """The same words come from padded batches as from single sentences in ``merge_subwords``."""
     queries, keys, weights, allowed = random_batch(seed, "cross")
     members = memberships(queries, weights.shape[2]), memberships(keys, weights.shape[3])
     merged, _ = merge_words(torch.from_numpy(weights), torch.from_numpy(allowed), *members)
@@ -110,8 +110,8 @@ def test_words_of_an_alignment_are_the_same(seed):
         torch.testing.assert_close(merged[b, :, : want.shape[1], : want.shape[2]], want)
 
 
-def test_no_zero_is_made_by_dividing():
-    """Half of the smallest float32 is 0 in float32."""
+def test_division_makes_no_zeros():
+    """Half of the smallest float32 number is 0 in float32."""
     weights = torch.tensor([[[[1e-45], [0.0]]]])
     assert float((weights.sum(dim=2) / 2).sum()) == 0
     allowed = torch.ones(1, 2, 1, dtype=torch.bool)
@@ -128,8 +128,8 @@ def test_sentences_without_words_have_no_cells():
     assert merged.shape == (2, 1, 0, 1) and count_sparsity(merged, cells).queries == 0
 
 
-def test_mean_of_heads_by_hand():
-    """One large head outweighs two small ones that agree, unless rows are made to sum to 1; null rows stay null."""
+def test_the_mean_of_heads_by_hand():
+    """One large head outweighs two small equal ones, unless rows are normalised; null rows stay null."""
     weights = torch.tensor([[[9.0, 0.0]], [[0.0, 1.0]], [[0.0, 2.0]]])  # (H, T, S)
     assert layer_attention(weights).tolist() == [[[3.0, 1.0]]]
     third = 1 / 3

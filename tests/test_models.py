@@ -1,4 +1,4 @@
-"""The model: architectures, configuration by either door, what runs after loading, and what is refused."""
+"""The model: architectures, configuration by flags or Hydra, the code that runs after loading, refused options."""
 
 import argparse
 import subprocess
@@ -30,7 +30,7 @@ TABLE = {
 
 
 def parameters_without_embeddings(layers, d, ffn, norm_vectors=2):
-    """Counted by hand: attention 4d^2 + 4d, FFN 2*d*ffn + ffn + d, LayerNorm 2d, and ReLA's norm."""
+    """Count by hand: attention 4d^2 + 4d, FFN 2*d*ffn + ffn + d, LayerNorm 2d, and ReLA's norm."""
     attention, feed_forward, layer_norm = 4 * d * d + 4 * d + norm_vectors * d, 2 * d * ffn + ffn + d, 2 * d
     encoder = attention + feed_forward + 2 * layer_norm
     decoder = 2 * attention + feed_forward + 3 * layer_norm
@@ -38,14 +38,14 @@ def parameters_without_embeddings(layers, d, ffn, norm_vectors=2):
 
 
 def from_flags(*flags):
-    """The model that fairseq-train would build for these flags, on a 20-word dictionary."""
+    """Build the model of fairseq-train for these flags, with a dictionary of 20 words."""
     parser = options.get_training_parser()
     arguments = options.parse_args_and_arch(parser, ["data", "--task", "translation", *flags])
     return build_model(convert_namespace_to_omegaconf(arguments).model, make_task())
 
 
 def from_hydra(**model):
-    """The model that fairseq-hydra-train would build for this model node."""
+    """Build the model of fairseq-hydra-train for this model node."""
     from fairseq.dataclass.configs import FairseqConfig
     from fairseq.dataclass.initialize import add_defaults
 
@@ -75,8 +75,8 @@ def count(model, embeddings=False):
 
 
 @pytest.mark.parametrize("arch", TABLE)
-def test_every_architecture_by_flags_and_by_hydra(arch):
-    """B05: presets that are silently ignored."""
+def test_every_architecture_has_its_sizes_by_flags_and_by_hydra(arch):
+    """B05: presets can be ignored without a warning."""
     for model in (from_flags("--arch", arch), from_hydra(_name=arch)):
         assert type(model) is TransformerRelaModel
         assert shape_of(model) == TABLE[arch]
@@ -91,7 +91,7 @@ def test_the_table_is_complete_and_registered():
 
 
 @pytest.mark.parametrize("attention, vectors", [("softmax", 0), ("relu", 0), ("rela_i", 1), ("rela_g", 2)])
-def test_parameters_of_the_base_model(attention, vectors):
+def test_the_base_model_has_the_expected_number_of_parameters(attention, vectors):
     """44,138,496 without embeddings; ReLA-g adds 18 x 2 x 512 = 18,432 (FIDELITY section 4)."""
     model = from_hydra(_name="transformer_rela", attention=attention)
     assert count(model) == 44_138_496 + vectors * 9_216
@@ -111,8 +111,8 @@ def test_explicit_flags_beat_presets():
         assert describe_attention(model) == "encoder softmax x 1, decoder softmax x 2, cross sparsemax x 2"
 
 
-def test_flags_that_equal_the_base_are_not_taken_for_absent():
-    """--encoder-layers 6 is what a preset-less default would be; with a tiny architecture it must hold."""
+def test_flags_that_equal_the_base_value_beat_presets():
+    """--encoder-layers 6 is the default without a preset; it must also hold for a tiny architecture."""
     model = from_flags("--arch", "transformer_rela_tiny", "--encoder-layers", "6")
     assert len(model.encoder.layers) == 6
     assert len(from_hydra(_name="transformer_rela_tiny", encoder_layers=6).encoder.layers) == 6
@@ -132,8 +132,8 @@ def test_an_unknown_key_is_refused_by_hydra():
         from_hydra(_name="transformer_rela", encoder_layer=2)
 
 
-def test_every_option_of_fairseqs_transformer_is_there():
-    """The flat names are those of fairseq's own command line."""
+def test_every_option_of_fairseqs_transformer_exists():
+    """The flat names are the names in fairseq's own command line."""
     names = set(TransformerRelaConfig.__dataclass_fields__)
     parser = argparse.ArgumentParser()
     MODEL_REGISTRY["transformer"].add_args(parser)
@@ -152,8 +152,8 @@ def test_every_option_of_fairseqs_transformer_is_there():
     ],
 )
 @pytest.mark.parametrize("command", ["/usr/bin/fairseq-train", "/x/fairseq_cli/hydra_train.py"])
-def test_nonsense_is_refused_in_one_line(flags, message, command, capsys, monkeypatch):
-    with pytest.raises(InputError):  # in Python nothing ends the process
+def test_invalid_options_are_refused_in_one_line(flags, message, command, capsys, monkeypatch):
+    with pytest.raises(InputError):  # in Python the process does not exit
         from_flags("--arch", "transformer_rela_tiny", *flags)
     monkeypatch.setattr("sys.argv", [command])
     with pytest.raises(SystemExit) as error:
@@ -167,7 +167,7 @@ SITE_CHOICES = ["encoder", "decoder", "cross", "encoder,decoder,cross"]
 
 
 @pytest.mark.parametrize("sites", SITE_CHOICES)
-def test_sites_left_out_keep_fairseqs_own_attention(sites):
+def test_other_sites_keep_fairseqs_own_attention(sites):
     model = make_model("rela_g", attention_sites=sites)
     for site, modules in attention_modules(model).items():
         assert len(modules) == 2
@@ -176,7 +176,7 @@ def test_sites_left_out_keep_fairseqs_own_attention(sites):
 
 
 def random_batch(seed=0, words=20, lengths=(7, 5, 3), targets=(6, 4, 5)):
-    """Left-padded sources and right-padded targets of a 20-word dictionary, as fairseq makes them."""
+    """Return left-padded sources and right-padded targets of a dictionary of 20 words, as in fairseq."""
     generator = torch.Generator().manual_seed(seed)
     dictionary = make_dictionary(words)
     pad, eos = dictionary.pad(), dictionary.eos()
@@ -209,7 +209,7 @@ def test_parallel_equals_step_by_step(name, sites):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_sentence_alone_or_in_a_batch(name):
+def test_a_sentence_alone_or_in_a_batch_gives_the_same_output(name):
     """B26 for the whole model: left padding of the source, right padding of the target."""
     model = make_model(name)
     source, lengths, target = random_batch()
@@ -230,7 +230,7 @@ def test_no_parameter_is_unused(name):
 
 
 def calls_of(model, run):
-    """How often each attention module is called by ``run``."""
+    """Return how often ``run`` calls each attention module."""
     calls = {}
     handles = [
         m.register_forward_hook(lambda *_, name=name: calls.__setitem__(name, calls.get(name, 0) + 1))
@@ -244,8 +244,8 @@ def calls_of(model, run):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_what_is_loaded_computes_what_was_saved(name, tmp_path):
-    """B02: fairseq 0.12.2 swaps the encoder's attention for fused softmax once a checkpoint is loaded."""
+def test_a_loaded_model_computes_the_same_as_the_saved_one(name, tmp_path):
+    """B02: fairseq 0.12.2 replaces the encoder's attention by fused softmax once a checkpoint is loaded."""
     model = make_model(name)
     source, lengths, target = random_batch()
 
@@ -266,7 +266,7 @@ def test_what_is_loaded_computes_what_was_saved(name, tmp_path):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_fused_encoder_cannot_run(name):
-    """On a fairseq that has it: no phantom parameters, the fast path off, and loading does not look for it."""
+    """If fairseq has it, it is off, without copies of parameters, and loading needs none of its keys."""
     model = make_model(name)
     for layer in model.encoder.layers:
         assert not layer.can_use_fastpath
@@ -289,15 +289,15 @@ def test_a_softmax_checkpoint_starts_a_rela_model(caplog):
     assert len(lines) == 1 and all(key in lines[0] for key in norms) and len(norms) == 12
 
 
-def test_a_rela_checkpoint_loads_in_full_and_says_nothing(caplog):
+def test_a_rela_checkpoint_loads_completely_without_a_message(caplog):
     model = make_model("rela_g")
     with caplog.at_level("WARNING"):
         make_model("rela_g", seed=4).load_state_dict(model.state_dict(), strict=True)
     assert "fresh" not in caplog.text
 
 
-def test_a_norm_that_is_half_there_is_refused():
-    """Only a norm that is absent as a whole starts fresh."""
+def test_an_incomplete_norm_is_refused():
+    """Only a norm that is missing completely gets its start values."""
     state = make_model("rela_g").state_dict()
     del state["encoder.layers.0.self_attn.attn_norm.gate"]
     with pytest.raises(InputError, match="attn_norm.gate"):
@@ -309,8 +309,8 @@ def test_a_rela_checkpoint_does_not_load_as_softmax():
         make_model("softmax").load_state_dict(make_model("rela_g").state_dict(), strict=True)
 
 
-def test_config_values_are_plain():
-    """B32: a checkpoint opens without the plugin."""
+def test_config_values_have_plain_types():
+    """B32: a checkpoint can be opened without the plugin."""
     parser = options.get_training_parser()
     arguments = options.parse_args_and_arch(parser, ["data", "--arch", "transformer_rela_tiny"])
     cfg = OmegaConf.to_container(convert_namespace_to_omegaconf(arguments), resolve=True, enum_to_str=True)
@@ -318,8 +318,8 @@ def test_config_values_are_plain():
     assert all(isinstance(v, (str, int, float, bool, list, type(None))) for v in cfg["model"].values())
 
 
-def test_a_name_that_is_taken_is_noticed(tmp_path):
-    """B17: newer versions of fairseq keep the older class without a word."""
+def test_a_model_name_that_is_taken_is_an_error(tmp_path):
+    """B17: newer versions of fairseq keep the older class without a message."""
     code = (
         "from fairseq.models import register_model, BaseFairseqModel\n"
         "register_model('transformer_rela')(type('Other', (BaseFairseqModel,), {}))\n"
@@ -357,12 +357,12 @@ def test_backends_compute_the_same_model(sites):
         return {n: m.last_backend for n, m in model.named_modules() if isinstance(m, VariantAttention)}
 
     assert set(ran(plain).values()) == {"plain"}
-    # which fairseq asks for its weights, for a loss on alignments; outside training it asks all cross-attentions
+    # fairseq requests its weights for a loss on alignments; outside training it requests those of all cross-attentions
     last = "decoder.layers.1.encoder_attn"
     assert ran(auto) == ran(fused) == {name: "plain" if name == last else "cpu" for name in ran(auto)}
 
 
-def test_the_backend_by_flags_by_hydra_and_of_an_old_checkpoint():
+def test_the_backend_is_set_by_flags_or_hydra_and_missing_in_old_checkpoints():
     tiny = {"_name": "transformer_rela_tiny"}
     for model in (
         from_flags("--arch", "transformer_rela_tiny", "--rela-backend", "plain"),

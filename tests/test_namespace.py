@@ -1,4 +1,4 @@
-"""Tasks and models by an argparse Namespace, as fairseq's own scripts and examples build them."""
+"""Tasks and models built from an argparse Namespace, as in fairseq's own scripts and examples."""
 
 import argparse
 
@@ -45,15 +45,15 @@ def test_a_namespace_builds_what_the_command_line_builds(folder, task, arch):
     assert describe_attention(built) == "encoder softmax x 2, decoder softmax x 1, cross rela_g x 1"
     assert repr(built) == repr(wanted)
     assert all(torch.equal(value, built.state_dict()[name]) for name, value in values_of(wanted).items())
-    # and the rest of what a script does with it
+    # and the other steps of a script
     task = tasks.setup_task(args)
     trainer = Trainer(args, task, built, task.build_criterion(args))
     assert trainer.cfg.model.attention == "rela_g" and trainer.cfg.model.decoder_layers == 1
 
 
 @pytest.mark.parametrize("arch, layers", [("transformer_rela", 6), ("transformer_rela_tiny", 2)])
-def test_a_namespace_with_an_architecture_alone(folder, arch, layers):
-    """As one that is written by hand: what is not in it has its default."""
+def test_a_namespace_with_only_an_architecture_uses_the_defaults(folder, arch, layers):
+    """A namespace that is written by hand has only a few values."""
     small = dict(encoder_embed_dim=16, decoder_embed_dim=16, encoder_ffn_embed_dim=8, decoder_ffn_embed_dim=8)
     args = argparse.Namespace(task="translation_rela", data=str(folder), source_lang="xa", target_lang="xb", arch=arch)
     vars(args).update(small, encoder_attention_heads=4, decoder_attention_heads=4)
@@ -66,7 +66,7 @@ def test_a_namespace_with_an_architecture_alone(folder, arch, layers):
     assert model(source, lengths, target)[0].shape == (*target.shape, 24)
 
 
-def test_an_architecture_of_another_plugin(folder):
+def test_an_architecture_of_another_plugin_can_be_used(folder):
     @register_model_architecture(MODEL_NAME, "transformer_rela_of_a_test")
     def one_layer(cfg):
         cfg.encoder_layers = cfg.decoder_layers = 1

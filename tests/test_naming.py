@@ -35,11 +35,11 @@ from fairseq_rela.experiment.run_record import refuse_different
         (("~criterion.label_smoothing",), "rela_g.label_smoothing"),
     ],
 )
-def test_a_run_is_named_by_what_differs(overrides, name):
+def test_a_run_is_named_by_its_changed_settings(overrides, name):
     assert run_name("rela_g", overrides) == name
 
 
-def test_long_names_are_cut_and_stay_different():
+def test_long_names_are_shortened_and_stay_different():
     names = [run_name("rela_g", [f"task.x={'y' * 300}{end}"]) for end in "ab"]
     assert names[0] != names[1] and all(len(name) < 150 for name in names)
 
@@ -70,5 +70,5 @@ def test_equal_settings_in_another_order_or_spelling_are_the_same_run():
 @pytest.mark.parametrize(
     "override, changes", [("run=gpu4", False), ("run=slurm", False), ("run=cpu_smoke", True), ("size=big", True)]
 )
-def test_the_place_of_a_training_changes_no_model(override, changes):
+def test_settings_of_the_machine_do_not_change_the_model(override, changes):
     assert changes_the_model(override) == changes

@@ -1,4 +1,4 @@
-"""The norms, against the formulas in numpy, and where half precision would break them."""
+"""The norms, against the formulas in numpy, also where half precision could overflow."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def expected(name, z, g, w=None):
 
 
 @pytest.mark.parametrize("name", NORMS)
-def test_formula(name):
+def test_norms_equal_their_formulas(name):
     rng = np.random.default_rng(1)
     z, g, w = rng.normal(size=(3, 4, 8)), rng.normal(size=8), rng.normal(size=8)
     norm = NORMS[name](8).double()
@@ -29,7 +29,7 @@ def test_formula(name):
 
 
 @pytest.mark.parametrize("name", NORMS)
-def test_gradients(name):
+def test_gradients_equal_finite_differences(name):
     torch.manual_seed(0)
     norm = NORMS[name](5).double()
     assert torch.autograd.gradcheck(norm, torch.randn(3, 5, dtype=torch.float64, requires_grad=True))
@@ -50,14 +50,14 @@ def test_finite_for_zero_tiny_and_large_inputs(name, dtype, size):
 
 
 def test_gradient_at_a_null_row_is_bounded():
-    """g * sigmoid(0) / sqrt(eps) = 5,000 at the start."""
+    """The bound is g * sigmoid(0) / sqrt(eps) = 5,000 at the start."""
     norm = GatedRMSNorm(16)
     z = torch.zeros(1, 16, requires_grad=True)
     norm(z)[0, 0].backward()
     torch.testing.assert_close(z.grad[0, 0], torch.tensor(0.5e4))
 
 
-def test_start_values():
+def test_norms_start_at_their_start_values():
     torch.manual_seed(0)
     bound = (3 / 512) ** 0.5
     gated = GatedRMSNorm(512)

@@ -1,4 +1,4 @@
-"""What is not text is refused, and numbered lines of fairseq-generate are sorted, wherever text comes in."""
+"""Every input of text refuses what is not text and sorts numbered lines of fairseq-generate."""
 
 import random
 
@@ -35,7 +35,7 @@ def rela_score(capsys, hypotheses, reference, *more):
 
 
 def generated(lines, letter="H"):
-    """Lines as fairseq-generate prints them: the shortest sentence first."""
+    """Return lines in the form of fairseq-generate: the shortest sentence first."""
     order = sorted(range(len(lines)), key=lambda index: len(lines[index].split()))
     return [f"{letter}-{index}\t-0.5\t{lines[index]}" for index in order]
 
@@ -50,12 +50,12 @@ def test_numbered_hypotheses_are_scored_in_the_order_of_the_reference(letter, tm
     assert code == 0 and "sacreBLEU 100.00" in out and not error
 
 
-def test_a_generated_number_of_more_digits_comes_after_one_of_fewer():
+def test_numbered_lines_are_sorted_by_number_not_by_text():
     lines = [f"line {index}" for index in range(11)]
     assert in_order([f"H-{index}\t0\t{lines[index]}" for index in (10, 2, 0, 1, *range(3, 10))], "f") == lines
 
 
-def test_lines_without_numbers_are_left_as_they_are():
+def test_lines_without_numbers_are_unchanged():
     lines = ["H-0 a text", "", "a\tH-1\tb", "H-x\t0\tb"]
     assert in_order(lines, "f") == lines
 
@@ -77,7 +77,7 @@ def test_lines_without_numbers_are_left_as_they_are():
         (["E-0_1\ta"], "f, line 1: a line E- of"),
     ],
 )
-def test_numbered_lines_that_are_not_one_text_are_refused(lines, message):
+def test_numbered_lines_with_gaps_or_repetitions_are_refused(lines, message):
     with pytest.raises(InputError, match=message):
         in_order(lines, "f")
 
@@ -93,7 +93,7 @@ NO_TEXT = {
 
 
 @pytest.mark.parametrize("what", sorted(NO_TEXT))
-def test_what_is_not_text_is_refused_in_every_file_of_text(what, tmp_path):
+def test_files_that_are_not_text_are_refused(what, tmp_path):
     path = write(tmp_path / "input.en", NO_TEXT[what])
     with pytest.raises(InputError, match=f"input.en, line 1: {what}.*; give "):
         refuse_not_text(path)
@@ -102,7 +102,7 @@ def test_what_is_not_text_is_refused_in_every_file_of_text(what, tmp_path):
         score(references, NO_TEXT[what], "en")
     with pytest.raises(InputError, match=f"the tokenised reference, line 1: {what}"):
         score(references, references, "en", tokenised_references=NO_TEXT[what])
-    if what != "BPE pieces":  # which a model's output has, and which are undone
+    if what != "BPE pieces":  # a model's output has pieces, which are joined
         with pytest.raises(InputError, match=f"the hypotheses, line 1: {what}"):
             score(NO_TEXT[what], references, "en")
     files = {split: (path, write(tmp_path / f"{split}.de", sentences(20))) for split in ("train", "valid", "test")}
@@ -113,8 +113,8 @@ def test_what_is_not_text_is_refused_in_every_file_of_text(what, tmp_path):
 
 @pytest.mark.parametrize("side", [0, 1])
 @pytest.mark.parametrize("what", sorted(NO_TEXT))
-def test_text_that_is_aligned_or_analysed_is_text(what, side, data, tmp_path):
-    """`rela align`, `rela analyze --source` and gold sets read their text here."""
+def test_align_and_analyze_refuse_files_that_are_not_text(what, side, data, tmp_path):
+    """`rela align`, `rela analyze --source` and gold sets read their text by this function."""
     lines = [sentences(20), sentences(20)]
     lines[side] = NO_TEXT[what]
     files = [write(tmp_path / f"{name}.txt", side) for name, side in zip(("source", "target"), lines)]
@@ -136,11 +136,11 @@ def test_text_that_is_aligned_or_analysed_is_text(what, side, data, tmp_path):
         "\u0120urnata tajba",
     ],
 )
-def test_text_with_such_characters_stays_text(line, tmp_path):
+def test_text_with_characters_of_marks_is_accepted(line, tmp_path):
     refuse_not_text(write(tmp_path / "input", [line]))
 
 
-def test_a_file_with_a_few_such_lines_is_text(tmp_path):
+def test_a_file_with_a_few_marked_lines_is_accepted(tmp_path):
     refuse_not_text(write(tmp_path / "input", [*sentences(100), "a \u2581mark and play@@ ing"]))
 
 
@@ -169,7 +169,7 @@ def test_alignments_that_fairseq_generate_numbers_are_sorted(tmp_path, capsys):
     assert "line 1: a line H- of" in capsys.readouterr().err
 
 
-def test_hypotheses_in_another_order_without_numbers_are_hinted_at(tmp_path, capsys):
+def test_hypotheses_in_another_order_give_a_hint(tmp_path, capsys):
     lines = sentences(200)
     reference = write(tmp_path / "ref", lines)
     moved = [line.split("\t")[2] for line in generated(lines)]
@@ -183,7 +183,7 @@ def test_hypotheses_in_another_order_without_numbers_are_hinted_at(tmp_path, cap
 @pytest.mark.parametrize(
     "path", sorted((SHARED / "data").glob("wmt_newstest/*")) + sorted(SHARED.glob("data/multi30k/*"))
 )
-def test_published_test_sets_are_text(path):
+def test_published_test_sets_are_accepted_as_text(path):
     if path.suffix.lstrip(".") in ("en", "de", "fr", "fi", "ro", "zh"):
         assert next(read_lines(path))
         refuse_not_text(path)

@@ -1,4 +1,4 @@
-"""What is built of the project, and what an environment has that installs it."""
+"""The built packages of the project, and an environment in which they are installed."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ BUILD = (  # building replaces sys.argv
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The wheel and the source package, built by the environment's own setuptools from a copy of the checkout."""
+    """Build the wheel and the source package by the environment's setuptools from a copy of the checkout."""
     folder = tmp_path_factory.mktemp("built")
     shutil.copytree(ROOT, folder / "copy", ignore=IGNORED)
     result = run(sys.executable, "-W", "ignore", "-c", BUILD, folder, cwd=folder / "copy", env={"PYTHONPATH": ""})
@@ -32,7 +32,7 @@ def built(tmp_path_factory):
 
 
 def wanted():
-    """Every file that an installed package must have, by its path in site-packages."""
+    """Return the path in site-packages of every file that an installed package must have."""
     for folder, inside in ((ROOT / "fairseq_rela", "fairseq_rela"), (ROOT / "configs", "fairseq_rela/configs")):
         for path in sorted(folder.rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
@@ -65,8 +65,8 @@ def test_the_source_package_builds_the_same_wheel(built, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_environment_of_its_own_runs_the_command_and_fairseq_takes_its_user_dir(built, tmp_path):
-    """The wheel in a new environment, which sees the libraries of this one and not the checkout."""
+def test_the_wheel_in_a_new_environment_has_the_command_and_the_user_dir(built, tmp_path):
+    """The new environment uses the libraries of this one, and not the checkout."""
     venv, (wheel,) = tmp_path / "venv", built.glob("*.whl")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     (site,) = venv.glob("lib/python*/site-packages")
@@ -76,7 +76,7 @@ def test_an_environment_of_its_own_runs_the_command_and_fairseq_takes_its_user_d
     if "no such option: --python" in result.stderr:
         pytest.skip("this pip installs into its own environment only")
     assert result.returncode == 0, result.stderr
-    # put behind what is installed there, without the checkout, which this environment may know as well
+    # searched after its own packages, without the checkout, which this environment may have
     paths = [path for path in sys.path if "site-packages" in path]
     (site / "libraries.pth").write_text("\n".join(paths) + "\n")
     user_dir = run(venv / "bin" / "rela", "user-dir", env=env, cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""Text files as binary data: against subword-nmt and fairseq-preprocess, and words against splits that are known."""
+"""Text files as binary data: against subword-nmt and fairseq-preprocess; word numbers against known splits."""
 
 import json
 
@@ -13,7 +13,7 @@ from fairseq_rela.data.settings import Settings
 from fairseq_rela.errors import InputError
 from fairseq_rela.files.lines import read_lines
 
-UNKNOWN = "ψωξ"  # letters that the corpus has not
+UNKNOWN = "ψωξ"  # letters that are not in the corpus
 
 
 def write(path, lines):
@@ -24,7 +24,7 @@ def write(path, lines):
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.lists(st.text("abc&'-\"", min_size=1, max_size=4), min_size=1, max_size=3), max_size=8))
 def test_tokens_of_split_and_escaped_words_keep_their_numbers(words):
-    """Each word is given as the tokens it is split into."""
+    """Each word is generated as a list of its tokens."""
     escape = {"&": "&amp;", "'": "&apos;", '"': "&quot;"}
     tokens = ["".join(escape.get(c, c) for c in part) for parts in words for part in parts]
     tokens = ["@-@" if token == "-" else token for token in tokens]
@@ -49,7 +49,7 @@ def test_tokens_of_moses_keep_the_numbers_of_their_words(lang, line, expected):
     assert set(numbers) == set(range(len(line.split())))
 
 
-def test_a_token_of_several_words_belongs_to_the_first():
+def test_a_token_made_of_several_words_belongs_to_the_first():
     assert number_tokens("it & apos ; s no", ["it", "&apos;s", "no"]) == [0, 1, 5]
     assert number_tokens("\u200b x", ["x"]) == [1]
     assert number_tokens(" ", []) == []
@@ -57,7 +57,7 @@ def test_a_token_of_several_words_belongs_to_the_first():
 
 @pytest.fixture(scope="module")
 def texts(data, tmp_path_factory):
-    """Tokenised text of both sides with unknown words, and lines that are empty on one side or on both."""
+    """Make tokenised text of both sides with unknown words and with lines that are empty on one or both sides."""
     folder = tmp_path_factory.mktemp("texts")
     sides = [list(read_lines(data / "text" / f"test.{lang}"))[:40] for lang in ("xa", "xb")]
     sides[0][3] = f"{UNKNOWN} {sides[0][3]} {UNKNOWN}a"
@@ -67,7 +67,7 @@ def texts(data, tmp_path_factory):
 
 
 def by_hand(data, texts, folder, languages=("xa", "xb")):
-    """subword-nmt and fairseq-preprocess, with the codes, vocabularies and dictionaries of a data folder."""
+    """Run subword-nmt and fairseq-preprocess with the codes, vocabularies and dictionaries of a data folder."""
     from subword_nmt.apply_bpe import BPE, read_vocabulary
 
     (folder / "bpe").mkdir(parents=True)
@@ -101,7 +101,7 @@ def test_tokenised_text_gives_the_bytes_of_subword_nmt_and_fairseq_preprocess(da
     assert f"1 (0.3%) with pieces unknown to the model, such as {UNKNOWN}" in describe_words(record).split("\n")[1]
 
 
-def test_text_that_cannot_be_used(data, texts, tmp_path):
+def test_unusable_text_is_refused(data, texts, tmp_path):
     def refused(match, source, target, folder=data):
         with pytest.raises(InputError, match=match) as error, binarised_pairs(source, target, DataFolder(folder)):
             pass
@@ -119,7 +119,7 @@ def test_text_that_cannot_be_used(data, texts, tmp_path):
 
 
 def test_raw_chinese_is_refused(data, texts, tmp_path):
-    """Its words have no numbers; jieba's are not those of the file."""
+    """Raw Chinese words have no numbers, as jieba's words are not in the file."""
     record = json.loads((data / "prepare.json").read_text())
     record["settings"]["source_lang"] = "zh"
     for name in ("vocab.", "dict."):

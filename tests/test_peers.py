@@ -1,4 +1,4 @@
-"""Attention functions beside ReLA, each against a loop over rows and keys that knows its formula alone."""
+"""Attention functions other than ReLA, each against a loop over rows and keys with its formula."""
 
 import math
 
@@ -37,7 +37,7 @@ def threshold(row, head):
 
 
 def alpha_entmax(row, head):
-    """sum [(alpha - 1) s - tau]_+^(1 / (alpha - 1)) = 1 (Peters et al. 2019), solved for tau by Brent's method."""
+    """Solve sum [(alpha - 1) s - tau]_+^(1 / (alpha - 1)) = 1 (Peters et al. 2019) for tau by Brent's method."""
     alpha = 1 + 1 / (1 + math.exp(-[0.0, 1.5, -1.0][head]))
     z = (alpha - 1) * numpy.array(row)
 
@@ -74,7 +74,7 @@ PEERS = {
 
 
 def masked_scores(sentences=2, queries=5, keys=13):
-    """Scores with padding and a future; the first query of the last sentence has no allowed key."""
+    """Return scores with padding and masked future; the first query of the last sentence has no allowed key."""
     scores = 2 * torch.randn(sentences, HEADS, queries, keys, dtype=torch.float64)
     scores += torch.full((queries, keys), -torch.inf, dtype=torch.float64).triu(keys - queries + 1)
     scores[-1, ..., 10:] = -torch.inf
@@ -83,7 +83,7 @@ def masked_scores(sentences=2, queries=5, keys=13):
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_formula(name):
+def test_weights_equal_a_loop_with_the_formula(name):
     function, expected = PEERS[name]
     scores = masked_scores()
     weights = function(scores)

@@ -1,4 +1,4 @@
-"""Drawings: the right numbers in the right place, hostile names, the same bytes, no matplotlib before it is needed."""
+"""Drawings: correct numbers, hostile names, equal bytes, and no import of matplotlib before it is needed."""
 
 import sys
 
@@ -22,7 +22,7 @@ def lines_figure():
     return plots.draw_layer_lines([[plots.Panel("cross-attention", "%", lines)]], STYLES, "one", "other")
 
 
-def test_lines_are_the_numbers():
+def test_lines_have_the_given_numbers():
     axis = lines_figure().axes[0]
     solid, dashed = axis.get_lines()
     assert list(solid.get_xdata()) == [1, 2] and list(solid.get_ydata()) == [0.0, 10.0]
@@ -69,27 +69,27 @@ def test_hostile_names_are_drawn_and_the_bytes_are_the_same_each_time(kind):
         tree.fromstring(content)
 
 
-def test_what_no_font_has_is_named_by_its_position(monkeypatch):
+def test_names_without_a_font_are_replaced_by_their_position(monkeypatch):
     monkeypatch.setattr(fonts, "known_characters", lambda: frozenset(range(128)))
     assert fonts.drawable_names(["Hund", "\u4e2d", "_x"]) == ["Hund", "[2]", " _x"]
     assert visible("a\u2028b\x00") == "a\\u2028b\\u0000"
 
 
-def test_bars_have_their_values():
+def test_bars_have_the_given_values():
     bars = [plots.Bars("rela_g", [0.5, 0.9]), plots.Bars("rela_g", [0.7, 0.2], hatched=True)]
     axis = plots.draw_bars(["shuffled", "copied"], bars, STYLES, "AUC", "null", "log").axes[0]
     assert [patch.get_width() for patch in axis.patches] == [0.5, 0.9, 0.7, 0.2]
     assert [bool(patch.get_hatch()) for patch in axis.patches] == [False, False, True, True]
 
 
-def test_models_of_one_variant_get_styles_of_their_own():
+def test_models_of_one_variant_get_different_styles():
     styles = plots.choose_styles([("a", "rela_g"), ("b", "rela_g"), ("c", "softmax"), ("d", None)])
     assert styles["a"] == STYLES["rela_g"] and styles["c"] == STYLES["softmax"]
     assert len(set(styles.values())) == 4
     assert len({style.marker for style in styles.values()}) == 4
 
 
-def test_colours_differ_in_grey():
+def test_colours_differ_in_greyscale():
     def lightness(colour):
         red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
         return 0.299 * red + 0.587 * green + 0.114 * blue

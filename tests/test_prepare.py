@@ -1,4 +1,4 @@
-"""From raw text to a data folder: nothing lost, nothing shifted, nothing half done."""
+"""From raw text to a data folder: no line is lost or shifted, and no incomplete folder remains."""
 
 import gzip
 import json
@@ -26,7 +26,7 @@ SPLITS = ("train", "valid", "test")
 
 
 def small(folder, languages=("en", "de"), train=60):
-    """A raw corpus of nonsense, as pairs of files; returns prefix by split."""
+    """Write a raw corpus of random syllables; return the pair of files of each split."""
     rng = random.Random(1)
     folder.mkdir(parents=True, exist_ok=True)
     for split, n in zip(SPLITS, (train, 12, 13)):
@@ -42,7 +42,7 @@ SETTINGS = Settings("en", "de", merges=10, vocabulary_threshold=1)
 
 
 def fake_binarise(folder, languages, prefixes, workers, log):
-    """fairseq-preprocess takes seconds to start; the tests that need it have it run."""
+    """Return the counts of fairseq-preprocess without running it, as it needs seconds to start."""
     log.write_text("")
     return {
         split: {lang: Binarised(sum(1 for _ in read_lines(f"{prefix}.{lang}")), 1, 0) for lang in languages}
@@ -55,7 +55,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(prepare_module, "binarise", fake_binarise)
 
 
-def test_every_count_agrees(data):
+def test_all_recorded_counts_agree_with_the_files(data):
     record = DataFolder(data).record
     for split in SPLITS:
         kept = record["splits"][split]["kept"]
@@ -66,7 +66,7 @@ def test_every_count_agrees(data):
     assert record["versions"]["sacremoses"] and record["settings"]["merges"] == 150
 
 
-def test_what_is_binarised_is_what_was_bpe_encoded(data):
+def test_binary_data_equal_the_bpe_encoded_text(data):
     from fairseq.data import Dictionary, data_utils
 
     for lang in ("xa", "xb"):
@@ -83,12 +83,12 @@ def test_raw_dev_and_test_sets_are_untouched(corpus, data):
             assert (data / "raw" / f"{split}.{lang}").read_bytes() == (corpus / f"{split}.{lang}").read_bytes()
 
 
-def test_text_typed_in_is_treated_as_the_training_text(corpus, data):
+def test_new_text_is_segmented_like_the_training_text(corpus, data):
     lines = list(read_lines(corpus / "test.xa"))
     assert list(DataFolder(data).segment(lines)) == list(read_lines(data / "bpe" / "test.xa"))
 
 
-def test_a_second_run_reuses_and_a_changed_one_refuses(quick, tmp_path, capsys):
+def test_a_second_run_reuses_the_data_and_changed_settings_are_refused(quick, tmp_path, capsys):
     files = small(tmp_path / "raw")
     output = tmp_path / "data"
     first = prepare(Corpus(files), SETTINGS, output, workers=1)
@@ -104,7 +104,7 @@ def test_a_second_run_reuses_and_a_changed_one_refuses(quick, tmp_path, capsys):
         prepare(Corpus(files), SETTINGS, output)
 
 
-def test_sides_of_one_name_are_told_apart(quick, tmp_path):
+def test_files_of_both_sides_may_have_the_same_name(quick, tmp_path):
     files = small(tmp_path / "raw")
     for split, pair in files.items():
         for path, lang in zip(pair, ("en", "de")):
@@ -118,7 +118,7 @@ def test_sides_of_one_name_are_told_apart(quick, tmp_path):
         prepare(Corpus(files), SETTINGS, tmp_path / "data")
 
 
-def test_other_subsets_are_other_files(quick, tmp_path):
+def test_changed_subsets_are_refused_as_other_files(quick, tmp_path):
     files, subset = small(tmp_path / "raw"), tmp_path / "raw" / "test.hard.lines"
     subset.write_text("0\n1\n")
     prepare(Corpus(files, subsets={"hard": subset}), SETTINGS, tmp_path / "data", workers=1)
@@ -129,7 +129,7 @@ def test_other_subsets_are_other_files(quick, tmp_path):
             prepare(Corpus(files, subsets=subsets), SETTINGS, tmp_path / "data")
 
 
-def test_a_result_that_was_damaged_is_noticed(quick, tmp_path):
+def test_a_damaged_result_is_an_error(quick, tmp_path):
     files, output = small(tmp_path / "raw"), tmp_path / "data"
     prepare(Corpus(files), SETTINGS, output, workers=1)
     (output / "bpecodes").write_text("#version: 0.2\n")
@@ -137,7 +137,7 @@ def test_a_result_that_was_damaged_is_noticed(quick, tmp_path):
         prepare(Corpus(files), SETTINGS, output)
 
 
-def test_the_same_bytes_with_any_number_of_workers_and_packed_or_not(quick, tmp_path):
+def test_the_bytes_do_not_depend_on_workers_or_compression(quick, tmp_path):
     files = small(tmp_path / "raw", train=2500)
     packed = {}
     for split, pair in files.items():
@@ -165,14 +165,14 @@ def test_cleaning_counts_what_each_rule_removed(quick, tmp_path):
     settings = Settings("en", "de", max_tokens=20, max_ratio=3, merges=5, vocabulary_threshold=1)
     record = prepare(Corpus(files), settings, tmp_path / "data", workers=1)
     train = record["splits"]["train"]
-    # the nonsense has one sentence in seven of two tokens a side, none unequal
+    # one sentence in seven has two tokens on each side, and no pair has unequal lengths
     assert {rule: n for rule, n in train["removed"].items() if n} == {"empty": 2, "long": 2, "ratio": 1}
     assert train["read"] == 67 and train["kept"] == 62
     # dev and test are never cleaned
     assert record["splits"]["valid"]["kept"] == 13 and record["splits"]["test"]["kept"] == 14
 
 
-def test_breaks_inside_lines_shift_nothing(quick, tmp_path):
+def test_line_breaks_inside_lines_shift_no_line(quick, tmp_path):
     """B04, through the whole text pipeline."""
     files = small(tmp_path / "raw", train=300)
     for side, at in ((0, 2), (1, 3)):
@@ -188,7 +188,7 @@ def test_breaks_inside_lines_shift_nothing(quick, tmp_path):
         assert [line.split()[0] for line in lines[:-1]] == [f"n{i}" for i in range(300)]
 
 
-def test_special_symbols_and_bpe_marks_in_the_text(quick, tmp_path):
+def test_special_symbols_and_bpe_marks_in_the_text_are_escaped(quick, tmp_path):
     files = small(tmp_path / "raw")
     wild = "<unk> a@@ @@b &amp; ||| </s> @@\t<pad> \u00a0 x"
     for side in (0, 1):
@@ -213,7 +213,7 @@ def test_special_symbols_and_bpe_marks_in_the_text(quick, tmp_path):
         (lambda f: f["test"][0].write_text(" ".join("abcd" * 1100) + "\n" * 13), "test, line 1: more pieces"),
     ],
 )
-def test_bad_input_is_named_and_leaves_nothing(quick, tmp_path, spoil, message):
+def test_bad_input_is_named_and_leaves_no_files(quick, tmp_path, spoil, message):
     files = small(tmp_path / "raw")
     spoil(files)
     with pytest.raises(InputError, match=message):
@@ -228,7 +228,7 @@ def test_expected_numbers_of_pairs_are_checked(quick, tmp_path):
         prepare(Corpus(files, {"train": 61}), SETTINGS, tmp_path / "data", workers=1)
 
 
-def test_a_folder_of_somebody_else_is_left_alone(quick, tmp_path):
+def test_a_folder_with_other_files_is_not_overwritten(quick, tmp_path):
     files = small(tmp_path / "raw")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "thesis.tex").write_text("x")
@@ -237,7 +237,7 @@ def test_a_folder_of_somebody_else_is_left_alone(quick, tmp_path):
     assert [p.name for p in (tmp_path / "data").iterdir()] == ["thesis.tex"]
 
 
-def test_what_an_interrupted_run_left_is_replaced(quick, tmp_path):
+def test_files_of_an_interrupted_run_are_replaced(quick, tmp_path):
     files = small(tmp_path / "raw")
     prepare(Corpus(files), SETTINGS, tmp_path / "data", workers=1)
     checksums = DataFolder(tmp_path / "data").outputs
@@ -259,12 +259,12 @@ def test_what_an_interrupted_run_left_is_replaced(quick, tmp_path):
         (dict(source_lang="en", target_lang="de", max_ratio=0.5), "--max-ratio 0.5"),
     ],
 )
-def test_settings_that_cannot_be(options, message):
+def test_invalid_settings_are_refused(options, message):
     with pytest.raises(InputError, match=message):
         Settings(**options)
 
 
-def test_by_the_command_line(tmp_path):
+def test_the_command_prepares_paths_with_spaces(tmp_path):
     small(tmp_path / "raw folder")
     arguments = ["prepare", "-s", "en", "-t", "de", "--output", tmp_path / "my data", "--merges", 10]
     arguments += ["--vocabulary-threshold", 1]
@@ -280,7 +280,7 @@ def test_by_the_command_line(tmp_path):
     assert "already prepared" in run_rela(*arguments, cwd=tmp_path).stdout
 
 
-def test_two_processes_do_not_make_the_same_folder(quick, tmp_path):
+def test_two_processes_cannot_make_the_same_folder(quick, tmp_path):
     files = small(tmp_path / "raw")
     busy = pytest.raises(InputError, match="is being made by another process")
     with only_process(tmp_path / "data"), busy:
@@ -296,17 +296,17 @@ def test_a_path_that_fairseq_preprocess_would_split_is_refused(quick, tmp_path):
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", '{"settings": {}}', "{"])
-def test_a_record_that_is_none(content, tmp_path):
+def test_a_malformed_record_is_refused(content, tmp_path):
     (tmp_path / "prepare.json").write_text(content)
     with pytest.raises(InputError, match="prepare.json: not"):
         DataFolder(tmp_path)
 
 
-def test_pairs_that_came_before_are_dropped_where_asked(quick, tmp_path):
+def test_repeated_pairs_are_dropped_if_requested(quick, tmp_path):
     files = small(tmp_path / "raw")
     for side in (0, 1):
         lines = files["train"][side].read_text().splitlines()
-        # the same again, with another space; and a known source with a new target, which stays
+        # a repeated pair with another space, and a repeated source with a new target, which is kept
         more = [lines[3].replace(" ", "  "), ["neu.", lines[5]][side - 1]]
         files["train"][side].write_text("".join(line + "\n" for line in lines + more))
     settings = Settings("en", "de", merges=10, vocabulary_threshold=1, remove_duplicates=True)
@@ -317,7 +317,7 @@ def test_pairs_that_came_before_are_dropped_where_asked(quick, tmp_path):
     assert record["splits"]["train"]["removed"]["duplicate"] == 62 - len(pairs) > 0
 
 
-def test_training_pairs_with_too_many_pieces_go_from_text_and_pieces_alike(quick, tmp_path):
+def test_training_pairs_with_too_many_pieces_are_removed_from_text_and_pieces(quick, tmp_path):
     files = small(tmp_path / "raw")
     settings = Settings("en", "de", merges=1, vocabulary_threshold=1, max_pieces=12)
     record = prepare(Corpus(files), settings, tmp_path / "data", 2)
@@ -334,7 +334,7 @@ def test_training_pairs_with_too_many_pieces_go_from_text_and_pieces_alike(quick
         prepare(Corpus(files), Settings("en", "de", merges=1, vocabulary_threshold=1, max_pieces=1), tmp_path / "d")
 
 
-def test_the_number_of_pairs_that_must_be_left(quick, tmp_path):
+def test_an_unexpected_number_of_remaining_pairs_is_an_error(quick, tmp_path):
     files = small(tmp_path / "raw")
     prepare(Corpus(files, kept=Expected(58, 0.05)), SETTINGS, tmp_path / "data", 1)
     with pytest.raises(InputError, match="60 pairs are left after cleaning .*, 50 give or take 5.0% are expected"):
@@ -350,7 +350,7 @@ def test_truecasing_is_learnt_from_the_training_text_and_applied_to_all(quick, t
     settings = Settings("en", "de", merges=10, vocabulary_threshold=1, truecase=True)
     prepare(Corpus(files), settings, tmp_path / "data", 2)
     first = {line.split()[0] for line in read_lines(tmp_path / "data" / "text" / "test.en")}
-    # which are small inside of sentences
+    # these are in lower case inside sentences
     assert first <= {"ab", "bab", "cab", "dab"}
     assert {line.split()[-2] for line in read_lines(tmp_path / "data" / "text" / "train.de")} == {"Zab"}
     assert list(DataFolder(tmp_path / "data").segment(read_lines(files["test"][0]))) == list(
@@ -360,7 +360,7 @@ def test_truecasing_is_learnt_from_the_training_text_and_applied_to_all(quick, t
     assert (tmp_path / "data" / "raw" / "test.de").read_bytes() == files["test"][1].read_bytes()
 
 
-def test_a_split_that_is_tokenised_already(quick, tmp_path):
+def test_an_already_tokenised_split_is_not_tokenised_again(quick, tmp_path):
     files = small(tmp_path / "raw")
     for path in files["train"]:
         path.write_text("".join(f"x &amp; y ##AT##-##AT## z ca. {line}\n" for line in path.read_text().splitlines()))
@@ -370,7 +370,7 @@ def test_a_split_that_is_tokenised_already(quick, tmp_path):
     assert all(line.endswith(" .") for line in read_lines(tmp_path / "data" / "text" / "test.en"))
 
 
-def test_pieces_that_the_dictionary_does_not_know_are_counted(corpus, tmp_path):
+def test_pieces_that_are_not_in_the_dictionary_are_counted(corpus, tmp_path):
     files = {split: [corpus / f"{split}.{lang}" for lang in ("xa", "xb")] for split in SPLITS}
     odd = tmp_path / "test.xa"
     odd.write_text("".join(f"Ω{line}\n" for line in read_lines(corpus / "test.xa")), encoding="utf-8")
@@ -381,7 +381,7 @@ def test_pieces_that_the_dictionary_does_not_know_are_counted(corpus, tmp_path):
     assert "unknown pieces: xa" in prepare_module.describe(record)
 
 
-def test_a_process_that_is_killed_is_an_error_and_leaves_nothing(quick, tmp_path, monkeypatch):
+def test_a_killed_worker_is_an_error_and_leaves_no_files(quick, tmp_path, monkeypatch):
     files = small(tmp_path / "raw", train=3000)
     monkeypatch.setattr(clean, "why_removed", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(InputError, match="was killed, for want of memory"):
@@ -389,7 +389,7 @@ def test_a_process_that_is_killed_is_an_error_and_leaves_nothing(quick, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["raw"]
 
 
-def test_lines_of_a_subset_come_along(quick, tmp_path):
+def test_lines_of_a_subset_are_copied(quick, tmp_path):
     files = small(tmp_path / "raw")
     (tmp_path / "test.few.lines").write_text("3\n1\n")
     prepare(Corpus(files, subsets={"few": tmp_path / "test.few.lines"}), SETTINGS, tmp_path / "data", 1)
@@ -398,8 +398,8 @@ def test_lines_of_a_subset_come_along(quick, tmp_path):
 
 
 @pytest.mark.parametrize("content", ["3\n13\n", "3\n-1\n", "3\n3\n", "3\n\n", "3\n\u0663\n", "3\nx\n", ""])
-def test_lines_of_a_subset_that_cannot_be(quick, tmp_path, content):
-    """-1 would be the last line, and nobody would see it."""
+def test_impossible_lines_of_a_subset_are_refused(quick, tmp_path, content):
+    """-1 would silently select the last line."""
     files = small(tmp_path / "raw")
     (tmp_path / "test.few.lines").write_text(content)
     with pytest.raises(InputError, match="test.few.lines(, line 2: .* is not a number of a test line|: no lines)"):
@@ -407,7 +407,7 @@ def test_lines_of_a_subset_that_cannot_be(quick, tmp_path, content):
     assert not (tmp_path / "data").exists()
 
 
-def test_full_width_letters_are_made_ascii_only_where_asked_for(quick, tmp_path):
+def test_full_width_letters_become_ascii_only_if_requested(quick, tmp_path):
     files = small(tmp_path / "raw")
     for path in files["train"]:
         path.write_text("".join(f"ＡＢｃ１， {line}\n" for line in path.read_text().splitlines()), "utf-8")
@@ -416,7 +416,7 @@ def test_full_width_letters_are_made_ascii_only_where_asked_for(quick, tmp_path)
         record = prepare(Corpus(files), settings, tmp_path / name, 1)
         lines = list(read_lines(tmp_path / name / "text" / "train.en"))
         assert lines and all(line.split()[0] == word for line in lines)
-        # the record of the default is that of versions without the setting, whose folders are taken as they are
+        # the default gives the record of versions without the setting, whose folders stay valid
         assert record["settings"].get("normalise_width") == (True if settings is wide else None)
         assert prepare(Corpus(files), settings, tmp_path / name, 1) == record
         assert next(DataFolder(tmp_path / name).segment(["ＡＢｃ１"])).replace("@@ ", "") == word
@@ -426,7 +426,7 @@ def test_full_width_letters_are_made_ascii_only_where_asked_for(quick, tmp_path)
         Settings("en", "de", normalise_width="yes")
 
 
-def test_much_that_the_ratio_rule_removes_is_hinted_at(quick, tmp_path):
+def test_many_pairs_removed_by_the_ratio_rule_give_a_hint(quick, tmp_path):
     files = small(tmp_path / "raw")
     without_spaces = "我们今天去了北京"
     lines = list(read_lines(files["train"][1]))

@@ -1,4 +1,4 @@
-"""What is said while fairseq trains, on lines as fairseq writes them."""
+"""The messages during training, for lines in the form of fairseq's log."""
 
 import shutil
 
@@ -20,17 +20,17 @@ EPOCH = (
 )
 
 
-def test_the_cost_is_said_before_training(tmp_path):
-    """B42, B45: tokens of an update, and the room that all checkpoints take (3 numbers of 4 bytes a parameter)."""
+def test_the_cost_is_reported_before_training(tmp_path):
+    """B42, B45: tokens of an update, and the space of all checkpoints (3 numbers of 4 bytes per parameter)."""
     progress = TrainingProgress(tmp_path)
     assert progress(CONFIG) is None
     said = progress(PARAMETERS)
     assert "at most 25,000 target tokens (6,250 x 2 batches x 2 devices)" in said
-    assert "up to 12 of 0.87 GB, 11.3 GB in all" in said  # and one that is being written
+    assert "up to 12 of 0.87 GB, 11.3 GB in all" in said  # and one that is currently written
     assert ("TOO LITTLE" in said) == (shutil.disk_usage(tmp_path).free < 11.3e9)
 
 
-def test_the_time_that_remains_is_said_once(tmp_path):
+def test_the_remaining_time_is_reported_once(tmp_path):
     progress = TrainingProgress(tmp_path)
     progress(CONFIG)
     assert "update 100 of 300,000; at 4 updates a second 20.8 hours more" in progress(UPDATE)
@@ -39,7 +39,7 @@ def test_the_time_that_remains_is_said_once(tmp_path):
     progress.close()
 
 
-def test_without_a_number_of_updates_there_is_no_time(tmp_path):
+def test_without_a_number_of_updates_no_time_is_reported(tmp_path):
     progress = TrainingProgress(tmp_path)
     progress(CONFIG.replace("300000", "0"))
     assert progress(UPDATE) is None

@@ -50,7 +50,7 @@ def scorer(checkpoint, data):
 
 @pytest.fixture(scope="module")
 def expected(checkpoint, data, texts):
-    """(null rate, log-probability, pieces) of the first 40 test pairs, one at a time, from the pieces of `prepare`."""
+    """Return (null rate, log-probability, pieces) of the first 40 test pairs, computed one pair at a time."""
     model, task = load_model(checkpoint, data)
     criterion = CrossEntropyCriterion(task, sentence_avg=False)
     rows = []
@@ -78,8 +78,8 @@ def small_blocks(monkeypatch):
 
 
 @pytest.mark.parametrize("max_tokens", [1, 100, 4096])
-def test_scores_are_those_of_one_sentence_at_a_time(scorer, texts, expected, max_tokens, monkeypatch):
-    """Padding and batches change nothing, and text goes the way of training text; 1 token: one pair a batch."""
+def test_scores_equal_those_of_one_sentence_at_a_time(scorer, texts, expected, max_tokens, monkeypatch):
+    """Padding and batches change no score; text is processed like training text; 1 token gives one pair per batch."""
     monkeypatch.setattr(scorer, "max_tokens", max_tokens)
     scores = scorer.score(list(zip(*texts))[:40])
     assert 0 < sum(row[0] for row in expected) < 40
@@ -88,14 +88,14 @@ def test_scores_are_those_of_one_sentence_at_a_time(scorer, texts, expected, max
         assert score[:2] == pytest.approx(row[:2], abs=1e-5)
 
 
-def test_few_logits_or_weights_at_a_time_change_nothing(scorer, texts, expected, monkeypatch):
+def test_small_limits_of_logits_and_weights_change_no_score(scorer, texts, expected, monkeypatch):
     monkeypatch.setattr(pair_scorer, "LOGITS", 1)
     monkeypatch.setattr(pair_scorer, "CELLS", 500)
     for score, row in zip(scorer.score(list(zip(*texts))[:40]), expected):
         assert score[:2] == pytest.approx(row[:2], abs=1e-5)
 
 
-def test_null_rates_add_up_to_that_of_the_corpus(scorer, checkpoint, data, texts):
+def test_null_rates_of_pairs_add_up_to_that_of_the_corpus(scorer, checkpoint, data, texts):
     scores = scorer.score(list(zip(*texts)))
     queries = [score.target_pieces + 1 for score in scores]
     together = sum(score.null_rate * n for score, n in zip(scores, queries)) / sum(queries)
@@ -110,7 +110,7 @@ def read_rows(path):
 
 @pytest.fixture
 def ranked(checkpoint, data, files, tmp_path, small_blocks):
-    """The bytes that one process makes in one go."""
+    """Return the bytes that one process writes without interruption."""
     result = rank.rank(checkpoint, data, *files, tmp_path / "whole.tsv", workers=1, **CPU)
     assert result == rank.Ranking(len(list(read_lines(files[0]))), 0)
     return (tmp_path / "whole.tsv").read_bytes()
@@ -129,7 +129,7 @@ def test_any_number_of_processes_gives_the_same_bytes(
     for row, want in zip(rows, expected):
         assert [float(x) for x in row[1:3]] == pytest.approx(want[:2], abs=1e-5)
         assert [int(x) for x in row[3:5]] == list(want[2:]) and row[5] == ""
-    # as on a GPU: one model, fed by two processes, which makes other batches
+    # as on a GPU: two processes prepare pairs for one model, which gives other batches
     monkeypatch.setattr(scoring, "in_processes", lambda scorer: False)
     monkeypatch.setattr(scoring, "WINDOW", 3)
     packed = [tmp_path / f"{path.name}.gz" for path in files]
@@ -149,7 +149,7 @@ def test_a_gpu_gives_the_same_scores(checkpoint, data, files, ranked, tmp_path):
 
 
 @pytest.mark.parametrize("tail", [b"", b"50\t0.1", b"48\t0.1\t-1.0\t3\t3\t\n\0\0\0\0", b"7\t0.1\t-1.0\t3\t3\t\n"])
-def test_an_interrupted_run_goes_on(checkpoint, data, files, ranked, tmp_path, monkeypatch, tail, capsys):
+def test_an_interrupted_run_is_continued(checkpoint, data, files, ranked, tmp_path, monkeypatch, tail, capsys):
     output = tmp_path / "again.tsv"
     whole = score_file.row
 
@@ -170,8 +170,8 @@ def test_an_interrupted_run_goes_on(checkpoint, data, files, ranked, tmp_path, m
     assert "48 of" in capsys.readouterr().out
 
 
-def test_other_input_is_not_mixed_in(checkpoint, trained, data, files, ranked, tmp_path, monkeypatch):
-    """A begun or a complete ranking is of its model and text; the same again costs nothing."""
+def test_a_ranking_is_not_continued_with_other_input(checkpoint, trained, data, files, ranked, tmp_path, monkeypatch):
+    """A partial or complete ranking belongs to its model and text; repeating a complete one computes nothing."""
     output = tmp_path / "whole.tsv"
     other = tmp_path / "other.xb"
     other.write_bytes(files[1].read_bytes().replace(b"a", b"e"))
@@ -193,7 +193,7 @@ def test_other_input_is_not_mixed_in(checkpoint, trained, data, files, ranked, t
         rank.rank(checkpoint, data, *files, output, **CPU)
 
 
-def test_pairs_without_a_score_shift_nothing(checkpoint, data, texts, tmp_path, scorer, monkeypatch):
+def test_pairs_without_a_score_shift_no_line(checkpoint, data, texts, tmp_path, scorer, monkeypatch):
     words = texts[0][0].split()
     bad = {
         3: ("", texts[1][3], "empty source"),
@@ -220,7 +220,7 @@ def test_pairs_without_a_score_shift_nothing(checkpoint, data, texts, tmp_path, 
     assert list(read_lines(tmp_path / "out.xb")) == kept
 
 
-def test_a_word_that_cannot_be_split_and_a_model_that_has_diverged(scorer, texts, monkeypatch):
+def test_a_word_that_cannot_be_split_or_a_diverged_model_gives_no_score(scorer, texts, monkeypatch):
     def refuse(line):
         raise InputError("the word 'a@@' ...")
 
@@ -233,8 +233,8 @@ def test_a_word_that_cannot_be_split_and_a_model_that_has_diverged(scorer, texts
     assert math.isnan(score.null_rate) and score.reason == "not finite"
 
 
-def test_the_best_are_kept_as_they_were(checkpoint, data, files, ranked, tmp_path):
-    """Raw lines with all that preprocessing would change, of the pairs that sorting puts first."""
+def test_the_best_pairs_are_written_unchanged(checkpoint, data, files, ranked, tmp_path):
+    """The output has the raw lines of the pairs that come first in sorting."""
     raw = [path.read_bytes().split(b"\n")[:-1] for path in files]
     raw = [[b" " + line + b"  \x0b\xc2\x85\r" for line in side] for side in raw]
     source, target = tmp_path / "s", tmp_path / "t.gz"
@@ -247,7 +247,7 @@ def test_the_best_are_kept_as_they_were(checkpoint, data, files, ranked, tmp_pat
     assert result.kept == 25
     for lines, lang in zip(raw, ("xa", "xb")):
         assert (tmp_path / f"best.{lang}").read_bytes() == b"".join(lines[i] + b"\n" for i in best)
-    # another choice of the same ranking
+    # another selection from the same ranking
     middle = sorted(rows)[len(rows) // 2][0]
     result = rank.rank(checkpoint, data, source, target, output, max_null_rate=middle, **CPU)
     below = [i for null, _, i in rows if null <= middle]
@@ -290,7 +290,7 @@ def test_wrong_input_is_refused_in_one_line(checkpoint, data, files, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "empty too", "latin", "out.xb", "short"]
 
 
-def test_softmax_is_warned_about(checkpoint, data, files, tmp_path, scorer, monkeypatch, capsys, small_blocks):
+def test_softmax_gives_a_warning(checkpoint, data, files, tmp_path, scorer, monkeypatch, capsys, small_blocks):
     assert scorer.label == "rela_g" and scorer.has_nulls
     for name, has_nulls in (("softmax", False), ("entmax15", False), ("rela_g_gelu", False), ("rela_i", True)):
         monkeypatch.setattr(scorer, "variants", [find_variant(name)])
@@ -300,17 +300,17 @@ def test_softmax_is_warned_about(checkpoint, data, files, tmp_path, scorer, monk
     assert "only the log-probability tells pairs apart" in capsys.readouterr().err
 
 
-def test_text_that_is_tokenised_already_stays_so(scorer, checkpoint, data, files, tmp_path, monkeypatch, capsys):
+def test_already_tokenised_text_is_not_tokenised_again(scorer, checkpoint, data, files, tmp_path, monkeypatch, capsys):
     folder = DataFolder(data)
     folder.settings.tokenised = ["train"]
-    folder.settings.truecase = True  # there is no model of it, as it is not applied to such text
+    folder.settings.truecase = True  # has no model, as such text is not truecased
     encode = PairEncoder(folder, scorer.encode._dictionaries, (1024, 1024))
     assert encode.tokenised
     assert encode._pieces(0, "ab &apos;s") != scorer.encode._pieces(0, "ab &apos;s")
     assert "".join(encode._pieces(0, "ab &apos;s")).replace("@@", "") == "ab&apos;s"
 
 
-def test_damaged_pairs_are_told_apart(checkpoint, data, files, tmp_path):
+def test_the_detection_of_damaged_pairs_is_measured(checkpoint, data, files, tmp_path):
     output = tmp_path / "damage.json"
     result = detection.evaluate([checkpoint], DataFolder(data), *files, output, seed=2, device="cpu")
     assert json.loads(output.read_text()) == result
@@ -344,8 +344,8 @@ rank.rank(*map(Path, sys.argv[1:]), workers=2, device="cpu")
 
 
 @pytest.mark.slow
-def test_killed_at_any_time_the_bytes_are_the_same(checkpoint, data, files, ranked, tmp_path):
-    """kill -9 of the parent, three times: nothing is left running, and the next run goes on."""
+def test_a_kill_at_any_time_does_not_change_the_bytes(checkpoint, data, files, ranked, tmp_path):
+    """The parent is killed by kill -9 three times: no process is left, and the next run continues."""
     output = tmp_path / "killed.tsv"
     partial = tmp_path / "killed.tsv.partial"
     command = [sys.executable, "-W", "ignore", "-c", SLOWLY, checkpoint, data, *files, output]

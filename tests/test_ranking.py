@@ -27,7 +27,7 @@ def random_weights(seed):
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000))
-def test_nulls_against_loops(seed):
+def test_null_rates_equal_loops(seed):
     weights, allowed = random_weights(seed)
     want = []
     for b in range(3):
@@ -45,16 +45,16 @@ def test_half_precision_and_wrong_shapes_are_refused():
 
 
 @given(scores, scores)
-def test_auc_against_all_pairs(good, bad):
+def test_auc_equals_the_count_over_all_pairs(good, bad):
     want = sum((g > b) + (g == b) / 2 for g in good for b in bad) / (len(good) * len(bad))
     assert roc_auc(good, bad) == pytest.approx(want, abs=1e-12)
-    # turned round, the areas add up to the whole
+    # with swapped sides the areas sum to 1
     assert roc_auc(good, bad) + roc_auc(bad, good) == pytest.approx(1)
     assert roc_auc(good, good) == pytest.approx(0.5)
 
 
 @given(scores, scores)
-def test_auc_keeps_under_what_keeps_the_order(good, bad):
+def test_auc_depends_only_on_the_order_of_scores(good, bad):
     def moved(values):
         return [math.atan(value) * 3 - 7 for value in values]
 
@@ -63,7 +63,7 @@ def test_auc_keeps_under_what_keeps_the_order(good, bad):
 
 @settings(deadline=None)
 @given(st.lists(st.floats(-4, 4), min_size=1, max_size=40), st.lists(st.floats(-4, 4), min_size=1, max_size=40))
-def test_auc_is_that_of_scikit_learn(good, bad):
+def test_auc_equals_that_of_scikit_learn(good, bad):
     metrics = pytest.importorskip("sklearn.metrics")
     good, bad = numpy.round(good, 1), numpy.round(bad, 1)
     labels = [1] * len(good) + [0] * len(bad)
@@ -80,7 +80,7 @@ def test_auc_of_large_lists_is_fast_and_exact():
 
 
 @pytest.mark.parametrize("good, bad", [([], [1]), ([1], []), ([math.nan], [1]), ([1], [math.nan]), ([[1]], [1])])
-def test_auc_of_nothing_is_refused(good, bad):
+def test_auc_of_empty_lists_is_refused(good, bad):
     with pytest.raises(ValueError, match="AUC of"):
         roc_auc(good, bad)
 
@@ -90,7 +90,7 @@ def test_auc_of_nothing_is_refused(good, bad):
     st.none() | st.integers(1, 12),
     st.none() | st.sampled_from([0, 0.1, 0.3]),
 )
-def test_selection_against_sorting(pairs, number, highest):
+def test_selection_equals_sorting(pairs, number, highest):
     null, log_probability = (numpy.array(column, numpy.float32) for column in (zip(*pairs) if pairs else ((), ())))
     left = [
         (n, -p, i)
@@ -114,7 +114,7 @@ sentence = st.lists(st.sampled_from(WORDS), min_size=2, max_size=12).map(" ".joi
 
 @settings(max_examples=60)
 @given(st.lists(sentence, min_size=2, max_size=12, unique=True), st.sampled_from(KINDS), st.integers(0, 99))
-def test_damages_are_what_they_say(targets, kind, seed):
+def test_damaged_pairs_differ_as_described(targets, kind, seed):
     pairs = [Pair(f"s{i} {target.upper()}", target) for i, target in enumerate(targets)]
     damaged = damage(pairs, kind, random.Random(seed))
     assert damage(pairs, kind, random.Random(seed)) == damaged
@@ -139,13 +139,13 @@ def test_damages_are_what_they_say(targets, kind, seed):
 
 
 def is_part(some, words):
-    """Whether all of some come in words, in the same order."""
+    """Return whether all of ``some`` are in ``words`` in the same order."""
     rest = iter(words)
     return all(word in rest for word in some)
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=2, max_size=20), st.integers(0, 99))
-def test_equal_sentences_do_not_come_to_each_other(targets, seed):
+def test_equal_sentences_are_not_exchanged(targets, seed):
     assume(max(targets.count(target) for target in targets) <= len(targets) // 2)
     damaged = damage([Pair("s", target) for target in targets], "shuffled", random.Random(seed))
     assert sorted(pair.target for pair in damaged) == sorted(targets)
@@ -153,12 +153,12 @@ def test_equal_sentences_do_not_come_to_each_other(targets, seed):
 
 
 @pytest.mark.parametrize("targets", [["a"], ["a", "a"], ["a", "a", "b"]])
-def test_nothing_to_shuffle(targets):
+def test_pairs_that_cannot_be_shuffled_are_refused(targets):
     with pytest.raises(ValueError, match="nothing to shuffle"):
         damage([Pair("s", target) for target in targets], "shuffled", random.Random(1))
 
 
-def test_one_word_is_left_and_chinese_has_words():
+def test_deleting_and_truncating_keep_one_word_and_split_chinese():
     rng = random.Random(1)
     assert damage([Pair("s", "w")], "deleted", rng)[0].target == "w"
     assert damage([Pair("s", "w")], "truncated", rng)[0].target == "w"

@@ -1,4 +1,4 @@
-"""What reads attention weights when a model is used: printed alignments, scored references, unknown words."""
+"""The users of attention weights in decoding: printed alignments, scored references, unknown words."""
 
 import argparse
 
@@ -40,13 +40,13 @@ def test_soft_alignments_are_probabilities(name, gnmt_lenpen):
 
 
 @pytest.mark.parametrize("options", [{"attention": "softmax"}, {"attention_sites": "encoder,decoder"}])
-def test_soft_alignments_of_softmax_are_fairseqs(options):
+def test_soft_alignments_of_softmax_equal_fairseqs(options):
     args = argparse.Namespace(**GENERATION, print_alignment="soft")
     generator = task_with().build_generator([make_model(**options).float()], args)
     assert generator.extract_alignment is utils.extract_soft_alignment
 
 
-def test_a_row_of_zeros_is_printed_for_a_query_that_attends_to_nothing():
+def test_a_null_query_is_printed_as_a_row_of_zeros():
     model = make_model("rela_g").float()
     attend_to_nothing(model)
     (hypothesis, *_), *_ = finished(model, sample(), print_alignment="soft")
@@ -55,8 +55,8 @@ def test_a_row_of_zeros_is_printed_for_a_query_that_attends_to_nothing():
 
 @pytest.mark.parametrize("kind", ["hard", "soft"])
 @pytest.mark.parametrize("name", ["softmax", "sparsemax", "rela_g", "rela_g_gelu"])
-def test_scored_references_have_the_alignments_of_their_weights(name, kind):
-    """--score-reference: fairseq's scorer knows only its own hard alignments, which link null rows to word 0."""
+def test_alignments_of_scored_references_follow_their_weights(name, kind):
+    """--score-reference: fairseq's scorer has only its own hard alignments, which link null rows to word 0."""
     pairs = reversed_pairs()
     batch, model = batch_of(pairs), make_model(name)
     weights = last_layer_weights(model, batch)
@@ -74,7 +74,7 @@ def test_scored_references_have_the_alignments_of_their_weights(name, kind):
                 assert [float(p) for p in got] == pytest.approx(expected, abs=1e-6)
 
 
-def test_references_scored_by_attention_to_nothing_have_no_links():
+def test_scored_references_with_null_rows_have_no_links():
     model = make_model("rela_g")
     attend_to_nothing(model)
     for (hypothesis,) in finished(model, batch_of(reversed_pairs()), score_reference=True, print_alignment="hard"):
@@ -85,14 +85,14 @@ def test_unknown_words_follow_links():
     links, lexicon = Links([(2, 0), (0, 1), (1, 3)], 3), {"zwei": "two"}
     source = ["eins", "zwei", "drei"]
     got = replace_unknown(["<unk>", "w1", "<unk>", "<unk>"], source, links, lexicon, "<unk>")
-    assert got == ["drei", "w1", "<unk>", "two"]  # no link to the third
+    assert got == ["drei", "w1", "<unk>", "two"]  # the third has no link
     with pytest.raises(InputError, match="the source has 2 words once its BPE is undone, and 3 pieces in the model"):
         replace_unknown(["<unk>"], source[:2], links, lexicon, "<unk>")
     assert replace_unknown(["w1"], source[:2], links, lexicon, "<unk>") == ["w1"]
 
 
 def that_writes_unknown_words(name):
-    """A model whose every word is unknown."""
+    """Make a model that generates only unknown words."""
     model = make_model(name, task=make_task()).float()
     with torch.no_grad():
         model.decoder.output_projection.weight.zero_()
@@ -104,7 +104,7 @@ def that_writes_unknown_words(name):
 
 
 def post_processed(hypothesis, source, remove_bpe=None):
-    """As fairseq-generate --replace-unk does."""
+    """Process a hypothesis as fairseq-generate --replace-unk does."""
     dictionary = make_dictionary()
     return utils.post_process_prediction(
         hypothesis["tokens"].int(), source, hypothesis["alignment"], {}, dictionary, remove_bpe, {END}
@@ -114,7 +114,7 @@ def post_processed(hypothesis, source, remove_bpe=None):
 @pytest.mark.parametrize("remove_bpe", [None, "@@ "])
 @pytest.mark.parametrize("name", ["softmax", "entmax15", "rela_g"])
 def test_replace_unk_copies_the_strongest_source_word(name, remove_bpe):
-    """fairseq itself stops with an IndexError at the first unknown word."""
+    """fairseq itself raises an IndexError at the first unknown word."""
     model, batch, words = that_writes_unknown_words(name), sample(), make_dictionary()
     results = finished(model, batch, replace_unk="", max_len_a=0, max_len_b=4)
     for source, (hypothesis, *_) in zip(batch["net_input"]["src_tokens"], results):
@@ -127,7 +127,7 @@ def test_replace_unk_copies_the_strongest_source_word(name, remove_bpe):
         assert words.string(tokens) == text and links == hypothesis["alignment"]
 
 
-def test_replace_unk_copies_nothing_from_attention_to_nothing():
+def test_replace_unk_copies_no_word_for_null_rows():
     model, batch = that_writes_unknown_words("rela_g"), sample()
     attend_to_nothing(model)
     hypothesis = finished(model, batch, replace_unk="", max_len_a=0, max_len_b=4)[2][0]
@@ -140,7 +140,7 @@ def test_replace_unk_with_soft_alignments_is_refused():
         finished(make_model().float(), sample(), replace_unk="", print_alignment="soft")
 
 
-def test_other_hypotheses_are_left_to_fairseq():
+def test_other_hypotheses_are_processed_by_fairseq():
     words = make_dictionary()
     tokens = torch.IntTensor([4, words.unk(), 5, END])
     got = utils.post_process_prediction(tokens, "a b c", torch.tensor([0, 2, 1]), {"c": "d"}, words, None, {END})
@@ -151,7 +151,7 @@ def test_other_hypotheses_are_left_to_fairseq():
 
 @pytest.mark.parametrize("name", ["softmax", "rela_g"])
 def test_the_hub_interface_gives_the_links_of_the_strongest_words(name):
-    """fairseq's `GeneratorHubInterface`, as `from_pretrained` makes it."""
+    """`from_pretrained` gives fairseq's `GeneratorHubInterface`."""
     from fairseq.hub_utils import GeneratorHubInterface
 
     task, model = task_with(), make_model(name)

@@ -1,4 +1,4 @@
-"""A variant of one's own: what is accepted, and what is refused in one line."""
+"""User-defined variants: the accepted ones, and those that are refused in one line."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def table(monkeypatch):
 
 
 class Temperature(nn.Module):
-    """Softmax with a temperature learnt per head."""
+    """Softmax with a learnt temperature for each head."""
 
     masked = -1e9
 
@@ -45,7 +45,7 @@ def test_a_function_and_a_module_are_registered():
     assert find_variant("temperature").style.colour == "#123456"
 
 
-def test_registering_the_same_again_is_fine_and_another_under_its_name_is_not():
+def test_only_the_same_variant_can_be_registered_again_under_its_name():
     def cubed(scores):
         return F.relu(scores) ** 3
 
@@ -91,7 +91,7 @@ def test_broken_weights_are_refused(weights, fault):
     assert "\n" not in str(error.value) and "broken" not in variants.VARIANTS
 
 
-def test_weights_that_do_not_sum_to_one_are_refused_if_they_should():
+def test_weights_declared_as_normalised_must_sum_to_one():
     with pytest.raises(InputError, match="not to 1"):
         register_variant("broken", F.relu, sums_to_one=True)
 
@@ -102,7 +102,7 @@ def test_every_variant_of_the_table_passes_the_checks(name):
 
 
 class Counts(nn.Module):
-    """Divides by the length of the padded batch: right in training, wrong with padding and step by step."""
+    """Divide by the length of the padded batch: right in training, wrong with padding and step by step."""
 
     def __init__(self, num_heads, head_dim):
         super().__init__()
@@ -119,7 +119,7 @@ class Unused(Temperature):
 @pytest.mark.parametrize(
     "weights, fault", [(Counts, "padding must give"), (Unused, "gradient of .*temperature is missing")]
 )
-def test_check_variant_finds_what_small_scores_cannot_show(weights, fault):
+def test_check_variant_finds_wrong_padding_and_unused_parameters(weights, fault):
     register_variant("broken", weights)
     with pytest.raises(InputError, match=f"variant broken: .*{fault}"):
         check_variant("broken")

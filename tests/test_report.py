@@ -1,4 +1,4 @@
-"""The page: numbers of the runs and of the paper, nothing in the data can break it, what lacks is named."""
+"""The page: numbers of the runs and of the paper, hostile data, and missing parts."""
 
 import base64
 import csv
@@ -30,7 +30,7 @@ VOID = {"br", "img", "input", "meta"}
 
 
 def analysis(attention, seed=1, sentences=40, gold=True):
-    """What `rela analyze` writes, with made-up numbers."""
+    """Return the content of analysis.json with generated numbers."""
     rng = numpy.random.default_rng(seed)
 
     def number():
@@ -106,7 +106,7 @@ def make_run(folder, attention, task="multi30k_en_de", **files):
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """Two runs of one task and their page."""
+    """Write two runs of one task and their page."""
     root = tmp_path_factory.mktemp("runs")
     runs = [make_run(root / name, name) for name in ("softmax", "rela_g")]
     report.write_report(runs, root / "out" / "report.html")
@@ -114,7 +114,7 @@ def page(tmp_path_factory):
 
 
 class Parser(HTMLParser):
-    """Tags that do not close in their order, addresses, and the text."""
+    """Collects wrongly nested tags, addresses, and the text."""
 
     def __init__(self):
         super().__init__()
@@ -148,7 +148,7 @@ def numbers(page, part):
     return json.loads(path.read_text(encoding="utf-8"))["rows"]
 
 
-def test_the_page_stands_alone(page):
+def test_the_page_needs_no_other_files(page):
     parser = parse(page)
     assert not parser.wrong and not parser.open
     for tag, name, value in parser.addresses:
@@ -158,18 +158,18 @@ def test_the_page_stands_alone(page):
     assert re.findall(r"https?://[^\"']+", outside) == [paper.ADDRESS]
 
 
-def test_hostile_tokens_are_text(page):
+def test_hostile_tokens_are_shown_as_text(page):
     parser = parse(page)
     assert not parser.handlers
     assert parser.scripts == [{"id": "examples", "type": "application/json"}, {}]
     content = page.read_text(encoding="utf-8")
     assert "alert(1)</script>" not in content and "\u2028" not in content and "<b>NOUN" not in content
-    assert "</script><script>alert(1)</script>" in "".join(parser.text)  # among the words that wake a head
+    assert "</script><script>alert(1)</script>" in "".join(parser.text)  # also among the words that wake a head
     policy = html.unescape(re.search(r'Content-Security-Policy" content="([^"]*)"', content).group(1))
     assert policy.startswith("default-src 'none'; img-src data:;") and "unsafe" not in policy
 
 
-def test_the_view_has_the_weights(page):
+def test_the_view_of_a_sentence_has_its_weights(page):
     content = re.search(r'<script id="examples" [^>]*>(.*?)</script>', page.read_text(encoding="utf-8")).group(1)
     runs = json.loads(content)
     assert [run["name"] for run in runs] == ["softmax", "rela_g"]
@@ -184,7 +184,7 @@ def test_the_view_has_the_weights(page):
             assert numpy.allclose(weights, wanted, rtol=1e-3)
 
 
-def test_sixteen_bits_make_no_zero_and_no_infinity():
+def test_rounding_to_16_bits_makes_no_zero_and_no_infinity():
     from fairseq_rela.report.run import Example
 
     weights = numpy.array([[[1e-12, 0.0, -1e-12, 1e9]]])
@@ -193,7 +193,7 @@ def test_sixteen_bits_make_no_zero_and_no_infinity():
     assert (numpy.sign(data) == [1, 0, -1, 1]).all() and numpy.isfinite(data).all()
 
 
-def test_every_figure_has_the_numbers_that_went_in(page):
+def test_every_figure_has_the_numbers_of_the_runs(page):
     made = {name: analysis(name) for name in ("softmax", "rela_g")}
     layers = {(n, s, i + 1): x for n in made for s in SITES for i, x in enumerate(made[n]["sites"][s]["layers"])}
     rows = numbers(page, "figure-3")
@@ -222,7 +222,7 @@ def test_every_figure_has_the_numbers_that_went_in(page):
     }
 
 
-def test_heat_maps_have_the_weights(page):
+def test_heat_maps_have_the_weights_of_the_examples(page):
     weights = {site: numpy.array(w) for site, w in examples("rela_g")["sentences"][0]["weights"].items()}
     rows = numbers(page, "2-rela_g-figures-7-10-cross") + numbers(page, "2-rela_g-figures-7-10-self")
     assert {row["site"] for row in rows} == set(SITES)
@@ -233,7 +233,7 @@ def test_heat_maps_have_the_weights(page):
         assert row["site"] != "decoder" or row["key"] <= row["query"]
 
 
-def test_every_figure_is_there_in_four_kinds(page):
+def test_every_figure_exists_in_four_formats(page):
     folder = page.parent / "report_figures"
     stems = {path.stem for path in folder.glob("*.png")}
     assert len(stems) >= 9
@@ -245,7 +245,7 @@ def test_every_figure_is_there_in_four_kinds(page):
         assert (folder / f"{stem}.svg").is_file()
 
 
-def test_the_tables_have_ours_beside_the_paper_s(page):
+def test_the_tables_have_our_numbers_beside_those_of_the_paper(page):
     text = " ".join("".join(parse(page).text).split())
     assert "another task, measured: multi30k_en_de, subset test, 40 sentences" in text
     assert "31.73 (31.82)" in text and SIGNATURE in text and "1,234,567" in text
@@ -254,7 +254,7 @@ def test_the_tables_have_ours_beside_the_paper_s(page):
     assert "Figure 2: decoding speed-up by source length Not measured yet" in text.replace("lengthNot", "length Not")
 
 
-def test_whether_alignments_are_better_than_softmax_s_is_said(tmp_path):
+def test_the_page_compares_alignments_with_those_of_softmax(tmp_path):
     runs = []
     for name, rates in (("softmax", (0.5, 0.5, 0.5, 0.5)), ("rela_g", (0.3, 0.47, 0.49, 0.6))):
         result = analysis(name)
@@ -290,7 +290,7 @@ def test_selections_of_a_ranking_are_shown(tmp_path):
     assert page.read_text() == shown
 
 
-def test_speeds_of_a_benchmark(tmp_path):
+def test_speeds_of_a_benchmark_are_shown(tmp_path):
     runs = [make_run(tmp_path / name, name, analysis=None, examples=None, rank=None) for name in ("softmax", "rela_g")]
     record = tmp_path / "benchmark.json"
     record.write_text(json.dumps(benchmark()))
@@ -304,7 +304,7 @@ def test_speeds_of_a_benchmark(tmp_path):
     assert (tmp_path / "a_figures" / "figure-2-decoding.png").stat().st_size > 5000
 
 
-def test_the_paper_s_numbers_are_those_of_the_fidelity_notes():
+def test_numbers_of_the_paper_equal_those_in_the_fidelity_notes():
     path = SHARED / "FIDELITY.md"
     if not path.is_file():
         pytest.skip("no FIDELITY.md")
@@ -335,7 +335,7 @@ def test_the_paper_s_numbers_are_those_of_the_fidelity_notes():
     assert str(paper.NULL_RATE_VARIANCE) in text and paper.SIGNATURE in text
 
 
-def test_what_is_missing_is_named(tmp_path):
+def test_missing_results_are_named_with_their_command(tmp_path):
     bare = tmp_path / "bare"
     bare.mkdir()
     with pytest.raises(InputError, match="nothing to report"):
@@ -357,7 +357,7 @@ def test_changed_settings_are_marked(tmp_path):
 
 
 def with_words(attention, layer_null_rate=0.0):
-    """As :func:`analysis`, with other numbers for words."""
+    """Return :func:`analysis` with other numbers for words."""
     result, words = analysis(attention), analysis(attention, seed=9)
     for site in SITES:
         for layer in (*result["sites"][site]["layers"], *words["sites"][site]["layers"]):
@@ -365,8 +365,8 @@ def with_words(attention, layer_null_rate=0.0):
     return {**result, "level": "pieces", "words": {key: words[key] for key in ("sites", "shuffled")}}
 
 
-def test_words_are_held_against_the_paper(tmp_path):
-    """The paper's level where every run has it, else that which all have; and the page says which."""
+def test_word_level_numbers_are_compared_with_the_paper(tmp_path):
+    """The page uses and names the paper's level if every run has it, otherwise the level that all runs have."""
     new = make_run(tmp_path / "new", "rela_g", analysis=with_words("rela_g", 0.0123), examples=None)
     both = make_run(tmp_path / "both", "softmax", analysis=with_words("softmax"), examples=None)
     old = make_run(tmp_path / "old", "sparsemax", examples=None)
@@ -404,8 +404,8 @@ def test_levels_that_differ_are_named(tmp_path):
         load_runs(runs)
 
 
-def test_variances_of_earlier_versions_become_the_sample_s(tmp_path):
-    """They wrote the population's; heads are two, so the sample's is twice as large. One head has none."""
+def test_variances_of_earlier_versions_become_sample_variances(tmp_path):
+    """They wrote population variances. With two heads the sample variance is twice as large; one head has none."""
     old = analysis("rela_g")
     del old["variance"]
     (run,) = load_runs([make_run(tmp_path / "old", "rela_g", analysis=old)])
@@ -421,7 +421,7 @@ def test_variances_of_earlier_versions_become_the_sample_s(tmp_path):
     assert {row["null_rate_variance"] for row in numbers(tmp_path / "report.html", "figure-6")} == {None}
 
 
-def test_what_is_quoted_of_the_paper(page):
+def test_statements_about_the_paper_are_on_the_page(page):
     text = " ".join("".join(parse(page).text).split())
     assert "The paper ranks the pairs of the WMT14 En-De training corpus by the null rate" in text
     assert "crawled" not in text and "highest variance" not in text
@@ -437,14 +437,14 @@ def scored(bleu, *overrides, attention="rela_g", **train):
 
 
 def cells(path, row):
-    """The cells after the heading of a row of Table 1."""
+    """Return the cells after the heading of a row of Table 1."""
     table = re.search(r"Table 1: .*?</table>", path.read_text(encoding="utf-8"), re.DOTALL).group(0)
     (found,) = (tr for tr in table.split("<tr>") if tr.startswith(f'<td class="n">{row}</td>'))
     return re.findall(r"<td[^>]*>([^<]*)</td>", found)[2:]
 
 
 def test_seeds_are_averaged(tmp_path):
-    """Mean, the sample's standard deviation and their number; runs that differ in more stay apart."""
+    """The page has mean, sample standard deviation and number of seeds; runs with other settings stay separate."""
     runs = [
         make_run(tmp_path / "1", "rela_g", **scored(30.0)),
         make_run(tmp_path / "2", "rela_g", **scored(31.0, "common.seed=2")),
@@ -464,7 +464,7 @@ def test_seeds_are_averaged(tmp_path):
 @pytest.mark.parametrize(
     "override", ["model.attention_sites=cross", "sites=cross", "model.attention_sites=[cross]", "+sites=cross"]
 )
-def test_sites_are_rows_of_table_1_and_no_changed_settings(tmp_path, override):
+def test_sites_are_rows_of_table_1_and_not_changed_settings(tmp_path, override):
     runs = [
         make_run(tmp_path / "1", "rela_g", **scored(30.0, override)),
         make_run(
@@ -509,7 +509,7 @@ def test_seeds_are_averaged_in_tables_5_and_6(tmp_path):
 
 
 def test_one_site_is_not_counted_as_all_sites(tmp_path):
-    """Tables 2 and 3 are of attention at all sites."""
+    """Tables 2 and 3 describe attention at all sites."""
     one, everywhere = scored(12.3, "sites=cross"), scored(23.4)
     for files, parameters in ((one, 111), (everywhere, 222)):
         files["train"]["task"] = "wmt14_en_fr"
@@ -523,7 +523,7 @@ def test_one_site_is_not_counted_as_all_sites(tmp_path):
         assert f">{right}<" in table and wrong not in table
 
 
-def test_runs_of_other_tasks_stand_apart(tmp_path):
+def test_runs_of_other_tasks_have_their_own_section(tmp_path):
     one, two = make_run(tmp_path / "a", "rela_g"), make_run(tmp_path / "b", "rela_g", task="synthetic")
     three = make_run(tmp_path / "c", "rela_g")
     groups = group_runs(load_runs([one, two, three]))
@@ -541,7 +541,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("message", BROKEN)
-def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, message):
+def test_bad_input_gives_one_line_and_leaves_no_files(tmp_path, message):
     run = make_run(tmp_path / "run", "rela_g")
     BROKEN[message](run)
     with pytest.raises(InputError, match=re.escape(message)) as caught:
@@ -566,12 +566,12 @@ def test_different_data_are_not_compared(tmp_path, files):
         group_runs(load_runs([one, two]))
 
 
-def test_outputs_are_replaced_whole_and_foreign_folders_are_left(tmp_path, page, monkeypatch):
+def test_outputs_are_replaced_as_a_whole_and_foreign_folders_are_kept(tmp_path, page, monkeypatch):
     output = tmp_path / "report.html"
     run = make_run(tmp_path / "run", "rela_g", analysis=None, examples=None)
     report.write_report([run], output)
     before = sorted(path.name for path in (tmp_path / "report_figures").iterdir()), output.read_bytes()
-    report.write_report([run], output)  # the same again
+    report.write_report([run], output)  # written a second time
     assert (sorted(path.name for path in (tmp_path / "report_figures").iterdir()), output.read_bytes()) == before
 
     def full(path):
@@ -591,7 +591,7 @@ def test_outputs_are_replaced_whole_and_foreign_folders_are_left(tmp_path, page,
         report.write_report([run], tmp_path / "other.html")
 
 
-def test_output_is_an_html_file_and_runs_are_given_once(tmp_path):
+def test_the_output_must_be_an_html_file_and_runs_must_differ(tmp_path):
     run = make_run(tmp_path / "run", "rela_g")
     with pytest.raises(InputError, match="HTML"):
         report.write_report([run], tmp_path / "report")

@@ -1,4 +1,4 @@
-"""Loading checkpoints as data only, in every command."""
+"""Every command loads checkpoints as data and runs no code in them."""
 
 import argparse
 import os
@@ -40,7 +40,7 @@ def test_a_pickle_that_would_run_code_is_refused_and_does_not_run(kind, tmp_path
     assert not mark.exists() and not (tmp_path / "out.pt").exists()
 
 
-def test_namespaces_are_data(tmp_path):
+def test_namespaces_are_loaded(tmp_path):
     path = write(tmp_path / "1.pt", 1, args=argparse.Namespace(arch="transformer"))
     assert safe_loading.load(path)["args"].arch == "transformer"
 
@@ -57,8 +57,8 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize("zip_format", [True, False])
-def test_arrays_of_numbers_are_data(tmp_path, zip_format):
-    """As the meters hold them with --eval-bleu; written again they are NumPy's own."""
+def test_arrays_of_numbers_are_loaded(tmp_path, zip_format):
+    """Meters have such arrays with --eval-bleu; saved again, they are ordinary NumPy arrays."""
     path = write(tmp_path / "1.pt", 1)
     state = {**safe_loading.load(path), "numbers": NUMBERS}
     for name in ("once.pt", "twice.pt"):
@@ -81,7 +81,7 @@ def test_arrays_of_numbers_are_data(tmp_path, zip_format):
     ],
     ids=["text", "objects", "records", "dates"],
 )
-def test_arrays_of_anything_else_are_not(array, tmp_path):
+def test_arrays_of_other_types_are_refused(array, tmp_path):
     path = write(tmp_path / "1.pt", 1)
     torch.save({**safe_loading.load(path), "array": array}, path)
     with pytest.raises(InputError, match="refused|not a checkpoint"):
@@ -89,7 +89,7 @@ def test_arrays_of_anything_else_are_not(array, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"hello", b"\x80\x02}q\x00."])
-def test_torn_and_foreign_files_are_named(content, tmp_path):
+def test_truncated_and_foreign_files_are_named(content, tmp_path):
     path = tmp_path / "checkpoint_last.pt"
     path.write_bytes(content)
     with pytest.raises(InputError, match="checkpoint_last.pt: not a checkpoint"):
@@ -100,7 +100,7 @@ def test_torn_and_foreign_files_are_named(content, tmp_path):
     "change",
     [dict(model={}), dict(model={"w": 1}), dict(optimizer_history=None), dict(optimizer_history=["x"]), dict(cfg=None)],
 )
-def test_what_is_no_checkpoint_of_fairseq_is_refused(change, tmp_path):
+def test_files_that_are_not_checkpoints_of_fairseq_are_refused(change, tmp_path):
     state = torch.load(write(tmp_path / "1.pt", 1))
     torch.save({**state, **change}, tmp_path / "2.pt")
     with pytest.raises(InputError, match="not a checkpoint of fairseq"):
@@ -108,7 +108,7 @@ def test_what_is_no_checkpoint_of_fairseq_is_refused(change, tmp_path):
 
 
 def older(path, source):
-    """The same checkpoint as fairseq before 0.12 wrote it, whose configuration is an object of omegaconf."""
+    """Write the checkpoint as fairseq before 0.12 did, with an omegaconf object as its configuration."""
     from omegaconf import OmegaConf
 
     state = load_anything(source)
@@ -118,8 +118,8 @@ def older(path, source):
     return path
 
 
-def test_a_configuration_of_omegaconf_is_data(trained, tmp_path):
-    """By the plugin's tools and by fairseq's own loading; what an average keeps of it is plain."""
+def test_a_configuration_of_omegaconf_is_loaded(trained, tmp_path):
+    """The plugin's tools and fairseq's own loading read it; an average stores it in plain types."""
     from fairseq import checkpoint_utils
 
     paths = [older(tmp_path / f"checkpoint_1_{n}.pt", trained / "checkpoint_last.pt") for n in (1,)]
@@ -130,11 +130,11 @@ def test_a_configuration_of_omegaconf_is_data(trained, tmp_path):
     checkpoints.average(paths, tmp_path / "average.pt")
     assert type(load_anything(tmp_path / "average.pt")["cfg"]) is dict
     if int(torch.__version__.split(".")[0]) >= 2:
-        torch.load(tmp_path / "average.pt", weights_only=True)  # with nothing allowed, were that undone
+        torch.load(tmp_path / "average.pt", weights_only=True)  # without any allowed classes, as if that were undone
 
 
 @pytest.mark.slow
-def test_an_older_checkpoint_translates_as_a_newer_one(trained, data, tmp_path):
+def test_an_older_checkpoint_translates_like_a_newer_one(trained, data, tmp_path):
     path = older(tmp_path / "old.pt", trained / "checkpoint_last.pt")
     for name, checkpoint in (("old", path), ("new", trained / "checkpoint_last.pt")):
         result = run_rela("translate", data, "--checkpoint", checkpoint, "--output", tmp_path / name, "--beam", 1)
@@ -143,8 +143,8 @@ def test_an_older_checkpoint_translates_as_a_newer_one(trained, data, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_training_with_bleu_validation_goes_on_and_is_used(data, tmp_path):
-    """B44: fairseq's meters of BLEU are arrays of NumPy, and lie in every checkpoint."""
+def test_a_training_with_bleu_validation_is_resumed_and_used(data, tmp_path):
+    """B44: fairseq stores its meters of BLEU in every checkpoint as arrays of NumPy."""
     bleu = ("--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 20}', "--eval-bleu-remove-bpe")
     run = (*train_arguments(data, tmp_path / "run"), "--no-epoch-checkpoints", "--save-interval-updates", 1, *bleu)
     for updates in (2, 3):
@@ -187,7 +187,7 @@ def test_models_that_are_not_analysed_are_named(verb, options, message, corpus, 
 
 
 class Disguised(dict):
-    """Data to all appearances, which would run code when its contents are set."""
+    """Looks like data, but runs code when its contents are set."""
 
     def __init__(self, path):
         super().__init__()
@@ -199,7 +199,7 @@ class Disguised(dict):
 
 @pytest.fixture(params=["extra", "cfg", "args", "omegaconf", "model", "legacy", "pickle"])
 def hostile(request, trained, tmp_path):
-    """A folder with a checkpoint that would run code when unpickled, wherever that is hidden."""
+    """Make a folder with a checkpoint that runs code when unpickled, hidden in several ways."""
     from omegaconf import DictConfig
 
     folder, mark = tmp_path / "hostile", tmp_path / "ran"
@@ -252,7 +252,7 @@ def test_a_hostile_checkpoint_is_refused_by_every_verb(hostile, corpus, data, tm
 
 
 def test_a_hostile_checkpoint_is_refused_by_fairseqs_own_loaders(hostile, data):
-    """Those by which fairseq-train restores and finetunes, -generate, -interactive, -validate and the hub load."""
+    """The loaders of fairseq-train (restore and finetune), -generate, -interactive, -validate and the hub."""
     from fairseq import checkpoint_utils
 
     from fairseq_rela.models.transformer_rela import TransformerRelaModel

@@ -1,4 +1,4 @@
-"""What is saved is what was built: the config of a checkpoint builds its model again, by every way in."""
+"""The config in a checkpoint builds the same model again, for every way of setting options."""
 
 import copy
 import functools
@@ -32,7 +32,7 @@ def parsed(arch, flags):
 
 
 def config(*flags, arch="transformer_rela", **options):
-    """The config of fairseq-train for these flags; ``options`` are set as Hydra sets them, which is faster."""
+    """Return the config of fairseq-train for these flags; ``options`` are set as by Hydra, which is faster."""
     cfg = copy.deepcopy(parsed(arch, flags))
     with open_dict(cfg):
         cfg.model.update(options)
@@ -40,13 +40,13 @@ def config(*flags, arch="transformer_rela", **options):
 
 
 def saved(cfg, model):
-    """A checkpoint, as fairseq's trainer makes it: the config of the command line, and the parameters."""
+    """Return a checkpoint like fairseq's trainer: the config of the command line, and the parameters."""
     container = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
     return {"cfg": container, "model": {name: value.clone() for name, value in model.state_dict().items()}}
 
 
 def load(state, task=None, **overrides):
-    """As ``fairseq-generate`` and the hub interface load a checkpoint."""
+    """Load a checkpoint as ``fairseq-generate`` and the hub interface do."""
     cfg = OmegaConf.create(state["cfg"])
     with_overrides = {**OmegaConf.to_container(cfg.model), **overrides}
     cfg.model = OmegaConf.create(with_overrides)
@@ -76,8 +76,8 @@ def same_layers(model, other, side, kept):
         ("transformer_rela", [], {"encoder_layers_to_keep": 0, "decoder_layers_to_keep": "1,2"}, [0], [1, 2]),
     ],
 )
-def test_fine_tuning_with_layers_to_keep(arch, flags, options, encoder, decoder):
-    """fairseq loses the layers of a side for which nothing is said, and saves the old number of layers."""
+def test_fine_tuning_with_layers_to_keep_saves_the_new_sizes(arch, flags, options, encoder, decoder):
+    """fairseq alone loses the layers of a side without the option, and saves the old number of layers."""
     before = config(arch=arch)
     torch.manual_seed(1)
     whole = task_with_dictionaries().build_model(before.model)
@@ -102,7 +102,7 @@ def test_fine_tuning_with_layers_to_keep(arch, flags, options, encoder, decoder)
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_training_with_layers_to_keep_from_the_start(arch):
+def test_training_with_layers_to_keep_from_the_start_saves_the_new_sizes(arch):
     cfg = config(arch=arch, encoder_layers_to_keep="0,3", decoder_layers_to_keep="2")
     model = task_with_dictionaries().build_model(cfg.model)
     state = saved(cfg, model)
@@ -110,8 +110,8 @@ def test_training_with_layers_to_keep_from_the_start(arch):
     same_layers(load(state), model, "encoder", [0, 1])
 
 
-def test_pruning_at_generation():
-    """--model-overrides, as fairseq's documentation of LayerDrop has it."""
+def test_layers_can_be_pruned_at_generation():
+    """--model-overrides is used as in fairseq's documentation of LayerDrop."""
     cfg = config()
     model = task_with_dictionaries().build_model(cfg.model)
     state = saved(cfg, model)
@@ -122,12 +122,12 @@ def test_pruning_at_generation():
 
 
 @pytest.mark.parametrize("kept", ["0,0", "a", "-1", "[0, 2]"])
-def test_layers_that_cannot_be_kept(kept):
+def test_invalid_lists_of_layers_to_keep_are_refused(kept):
     with pytest.raises(InputError, match="--encoder-layers-to-keep .*: give different numbers of layers, .* 0,2,4"):
         make_model(encoder_layers_to_keep=kept)
 
 
-def test_layers_that_are_not_there():
+def test_missing_layers_to_keep_are_refused():
     state = {f"decoder.layers.{layer}.fc1.weight": layer for layer in range(4)}
     with pytest.raises(InputError, match="--decoder-layers-to-keep 1,7: the checkpoint has decoder layers from 0 to 3"):
         keep_layers(state, "decoder", [1, 7])
@@ -135,14 +135,14 @@ def test_layers_that_are_not_there():
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_the_saved_config_is_complete(arch):
-    """Nothing is left to what an architecture may mean later."""
+    """No value depends on the later definition of an architecture."""
     cfg = config(arch=arch)
     task_with_dictionaries().build_model(cfg.model)
     model = OmegaConf.to_container(cfg.model, enum_to_str=True)
     sizes = {"encoder_layers": 4, "decoder_layers": 3, "decoder_embed_dim": 16, "decoder_output_dim": 16}
     assert {key: model[key] for key in sizes} == sizes and model["dropout"] == 0.1
     assert all(isinstance(v, (str, int, float, bool, list, type(None))) for v in model.values())
-    cfg = OmegaConf.create({"_name": arch})  # by Hydra, where only what differs is there
+    cfg = OmegaConf.create({"_name": arch})  # by Hydra, whose config has only the changed values
     task_with_dictionaries().build_model(cfg)
     assert cfg.encoder_layers == {"transformer_rela": 6, "transformer_rela_tiny": 2}[arch]
     assert cfg.attention == "rela_g" and cfg.rela_init == "fairseq"
@@ -168,7 +168,7 @@ def test_the_saved_config_is_complete(arch):
     ],
     ids=str,
 )
-def test_whatever_changes_the_model_loads_again(options, recorded):
+def test_options_that_change_the_model_are_saved_and_load_again(options, recorded):
     if not set(options) <= set(vars(TransformerRelaConfig())):
         pytest.skip("an option of later versions of fairseq")
     cfg = config(**options)
@@ -181,8 +181,8 @@ def test_whatever_changes_the_model_loads_again(options, recorded):
 
 
 @MERGES
-def test_a_checkpoint_of_merged_dictionaries_is_of_its_data():
-    """fairseq adds the target's words to the source dictionary, which the task then takes for other data."""
+def test_a_checkpoint_of_merged_dictionaries_matches_its_data():
+    """fairseq adds the target's words to the source dictionary, which must not look like other data."""
     task = task_with_dictionaries(20, 25)
     task.cfg.dataset_impl = "raw"
     model = task.build_model(config(merge_src_tgt_embed=True).model)
@@ -194,13 +194,13 @@ def test_a_checkpoint_of_merged_dictionaries_is_of_its_data():
 
 @MERGES
 def test_merged_embeddings_need_one_dictionary():
-    """Binarised data keep the numbers of their own dictionary, which in the merged one are other words."""
+    """Binarised data have the numbers of their own dictionary, which are other words in the merged one."""
     with pytest.raises(InputError, match="--merge-src-tgt-embed"):
         task_with_dictionaries(20, 25).build_model(config(merge_src_tgt_embed=True).model)
 
 
 def test_a_checkpoint_needs_no_embedding_files(tmp_path):
-    """They only start a model."""
+    """Such files only give start values."""
     path = tmp_path / "embeddings"
     path.write_text("2 16\n" + "".join(f"w{i} " + " ".join([str(i + 0.5)] * 16) + "\n" for i in range(2)))
     cfg = config(encoder_embed_path=str(path), decoder_embed_path=str(path))

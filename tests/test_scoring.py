@@ -17,7 +17,7 @@ RAW = [
 
 
 def pieces(lines, lang="en"):
-    """Tokens with every long word cut by BPE's mark."""
+    """Return tokens in which every long word is split with BPE's mark."""
     preprocess = Preprocessor(lang)
     return [
         " ".join(w if len(w) < 5 or "&" in w or "@" in w else f"{w[:2]}@@ {w[2:]}" for w in preprocess(line).split())
@@ -35,11 +35,11 @@ def test_a_perfect_translation_scores_100():
     assert "tok:13a" in scores["signature"] and "smooth:exp" in scores["signature"]
     assert f"version:{sacrebleu.__version__}" in scores["signature"]
     assert "tok:none" in scores["tokenised_signature"]
-    # what a person gets who scores the model's tokens against the raw text
+    # the score of the model's tokens against the raw text
     assert sacrebleu.corpus_bleu(tokenised, [RAW]).score < 90
 
 
-def test_the_score_is_that_of_sacrebleus_command(tmp_path):
+def test_the_score_equals_that_of_sacrebleus_command(tmp_path):
     references = [line + " And more." for line in RAW] * 3
     hypotheses = pieces([line.replace("a", "o", 1) for line in references])
     scores = score(hypotheses, references, "en")
@@ -56,12 +56,12 @@ def test_the_score_is_that_of_sacrebleus_command(tmp_path):
     assert float(result.stdout) == pytest.approx(scores["bleu"], abs=1e-5)
 
 
-def test_empty_hypotheses_count(tmp_path):
+def test_empty_hypotheses_lower_the_score(tmp_path):
     scores = score(["", *pieces(RAW[1:])], RAW, "en")
     assert scores["bleu"] < 80 and scores["sentences"] == 3
 
 
-def test_other_numbers_of_lines_are_refused():
+def test_unequal_numbers_of_lines_are_refused():
     with pytest.raises(InputError, match="2 hypotheses, 3 lines of reference"):
         score(pieces(RAW)[:2], RAW, "en")
     with pytest.raises(InputError, match="tokenised reference"):

@@ -1,4 +1,4 @@
-"""The scripts refuse what they cannot use, and touch no environment that is not theirs."""
+"""The scripts refuse unusable programs and disks, and change no environment that they did not make."""
 
 import os
 import re
@@ -17,7 +17,7 @@ def program(path, text):
 
 
 def with_disk(folder, megabytes, memory=0):
-    """PATH with a `df` that says so many are free, and so many in MEMORY."""
+    """Return a PATH with a `df` that reports so many MB as free on the disk, and so many in MEMORY."""
     folder.mkdir()
     answer = 'case "$2" in */ram-disk*) free={};; *) free={};; esac; echo header; echo "disk 9 9 $free 1% /"'
     program(folder / "df", answer.format(memory, megabytes))
@@ -36,13 +36,13 @@ def test_an_unsupported_python_is_refused(script, tmp_path):
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_python_that_is_not_there_is_named(script, tmp_path):
+def test_a_missing_python_is_named(script, tmp_path):
     result = run("bash", ROOT / "scripts" / script, env={"PYTHON": "no-python", "VENV": str(tmp_path / "venv")})
     assert result.returncode == 2 and "PYTHON=no-python: no such program" in result.stderr
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_an_environment_of_somebody_else_is_left_alone(script, tmp_path):
+def test_an_environment_of_another_owner_is_not_changed(script, tmp_path):
     venv = tmp_path / "venv"
     venv.mkdir()
     (venv / "pyvenv.cfg").write_text("theirs")
@@ -53,7 +53,7 @@ def test_an_environment_of_somebody_else_is_left_alone(script, tmp_path):
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_disk_without_room_is_refused_beforehand(script, tmp_path):
+def test_a_disk_without_enough_space_is_refused_at_the_start(script, tmp_path):
     env = {"PATH": with_disk(tmp_path / "bin", 2499), "VENV": str(tmp_path / "a" / "venv")}
     env["PYTHON"] = program(tmp_path / "python", "exit 0")
     result = run("bash", ROOT / "scripts" / script, env=env)
@@ -62,8 +62,8 @@ def test_a_disk_without_room_is_refused_beforehand(script, tmp_path):
     assert result.stderr.count("\n") == 1 and not (tmp_path / "a").exists()
 
 
-def test_what_could_not_be_installed_is_not_left_on_the_disk(tmp_path):
-    # a Python whose environments have a pip that fills the disk
+def test_a_failed_installation_is_removed_from_the_disk(tmp_path):
+    # a Python that makes environments with a pip that fills the disk
     pip = 'echo all >"$(dirname "$0")/huge"; echo "No space left on device" >&2; exit 1'
     make = f'[ "$2" != venv ] || {{ mkdir -p "$3/bin"; cp {tmp_path}/pip "$3/bin/python"; }}'
     program(tmp_path / "pip", pip)
@@ -116,11 +116,11 @@ def test_fairseqs_own_pins_are_not_installed_with_it():
     versions = pinned("requirements.txt")
     for package, oldest in (("omegaconf", (2, 1)), ("hydra-core", (1, 1))):
         assert tuple(map(int, versions[package].split(".")[:2])) >= oldest
-    # what fairseq imports is there without its own list
+    # the packages that fairseq imports are installed without its own list
     assert {"torch", "numpy", "bitarray", "cffi", "regex", "scikit-learn", "tqdm", "sacrebleu"} <= set(versions)
 
 
-def test_the_speed_of_prepare_is_told_stage_by_stage():
+def test_the_speed_of_prepare_is_reported_for_each_stage():
     result = run(sys.executable, ROOT / "scripts" / "prepare_speed.py", "--lines", "300", "--rounds", "1")
     assert result.returncode == 0, result.stderr
     *lines, limit = result.stdout.splitlines()[-11:]
@@ -136,20 +136,20 @@ def test_the_speed_of_prepare_is_told_stage_by_stage():
     assert ratio == pytest.approx(2 * seconds["raw to BPE"][0] / together, rel=0.05)
 
 
-def test_the_speed_of_prepare_on_files_that_are_not_there(tmp_path):
+def test_the_speed_of_prepare_on_missing_files_is_an_error(tmp_path):
     result = run(sys.executable, ROOT / "scripts" / "prepare_speed.py", "--raw", tmp_path)
     assert result.returncode == 2 and "no such file (the train set)" in result.stderr
 
 
-def test_an_activated_environment_is_not_made_by_its_own_python(tmp_path):
-    """It would be removed before it is made again."""
+def test_an_activated_environment_is_not_rebuilt_by_its_own_python(tmp_path):
+    """It would be removed before its Python can make it again."""
     venv = tmp_path / "venv"
     (venv / "bin").mkdir(parents=True)
     (venv / ".fairseq-rela").write_text("made from other requirements")
     own = program(venv / "bin" / "python3.11", "exit 0")
     others = tmp_path / "others"
     others.mkdir()
-    # the Python that should be taken; it makes nothing, which ends the script
+    # the Python to be used; it makes no environment, which ends the script
     program(others / "python3.11", f'[ "$1" != -m ] || {{ echo "$0" >{tmp_path}/used; exit 1; }}')
     env = {"PATH": f"{venv}/bin:{others}:{os.environ['PATH']}", "VENV": str(venv)}
     result = run("bash", ROOT / "scripts" / "test.sh", env=env)

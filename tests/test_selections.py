@@ -29,7 +29,7 @@ def scored(pairs):
 
 
 def key(pairs, by):
-    """What a pair is sorted by, by loops over all other pairs."""
+    """Return the sort key of a pair, by loops over all other pairs."""
     there = scored(pairs)
 
     def rank_of(i, value):
@@ -46,7 +46,7 @@ def key(pairs, by):
 
 
 @given(scores, st.sampled_from(ORDERS), st.integers(1, 12))
-def test_best_and_worst_are_those_that_sorting_puts_first_and_last(pairs, by, number):
+def test_best_and_worst_pairs_are_first_and_last_in_sorting(pairs, by, number):
     order = sorted(scored(pairs), key=key(pairs, by))
     best, worst = select_pairs(*columns(pairs), number, by=by), worst_pairs(*columns(pairs), number, by)
     assert numpy.flatnonzero(best).tolist() == sorted(order[:number])
@@ -56,7 +56,7 @@ def test_best_and_worst_are_those_that_sorting_puts_first_and_last(pairs, by, nu
 
 
 @given(scores)
-def test_mean_ranks_are_those_of_loops(pairs):
+def test_mean_ranks_equal_loops(pairs):
     ranks = mean_ranks(*columns(pairs))
     assert numpy.flatnonzero(~numpy.isnan(ranks)).tolist() == scored(pairs)
     for i in scored(pairs):
@@ -70,13 +70,13 @@ def test_without_null_queries_both_orders_are_the_log_probability():
     assert (select_pairs(null, log_probability, 9) == want).all()  # the default
 
 
-def test_sample_is_without_replacement_among_scored_pairs_and_the_same_for_a_seed():
+def test_the_sample_has_distinct_scored_pairs_and_depends_on_the_seed():
     null, log_probability = columns([(0.0, math.nan if i % 2 else -1.0) for i in range(2000)])
     one, other = (sample_pairs(null, log_probability, 100, seed) for seed in (1, 2))
     assert one.sum() == other.sum() == 100 and not one[1::2].any()
     assert (one == sample_pairs(null, log_probability, 100, 1)).all() and (one != other).any()
     assert sample_pairs(null, log_probability, 5000).sum() == 1000
-    # every part of the corpus has its share: 4 x 25, with a standard deviation of 4
+    # every quarter of the corpus has its share: about 25 pairs, with a standard deviation of 4
     assert all(8 <= one[start : start + 500].sum() <= 42 for start in range(0, 2000, 500))
 
 
@@ -91,7 +91,7 @@ def test_impossible_selections_are_refused():
 
 @pytest.fixture(scope="module")
 def ranked(trained, data, corpus, tmp_path_factory):
-    """A ranking with all three selections: output, the rows of the ranking, the lines of both files."""
+    """Make a ranking with three selections; return the output, the rows of the ranking, the lines of both files."""
     output = tmp_path_factory.mktemp("rank") / "out.tsv"
     files = corpus / "test.xa", corpus / "test.xb"
     arguments = (trained / "checkpoint_last.pt", data, *files, output)
@@ -102,7 +102,7 @@ def ranked(trained, data, corpus, tmp_path_factory):
     return output, rows, lines, arguments
 
 
-def test_three_selections_are_written_as_the_lines_were(ranked):
+def test_three_selections_are_written_with_unchanged_lines(ranked):
     output, rows, lines, arguments = ranked
     order = sorted(range(len(rows)), key=lambda i: (-float(rows[i][2]), float(rows[i][1]), i))
     record = json.loads((output.parent / "out.tsv.selections.json").read_text())
@@ -131,7 +131,7 @@ def test_three_selections_are_written_as_the_lines_were(ranked):
             assert [example["null_rate"], example["log_probability"]] == [float(x) for x in rows[i][1:3]]
 
 
-def test_another_order_of_the_same_ranking_costs_no_scoring(ranked, monkeypatch, capsys):
+def test_another_order_of_the_same_ranking_needs_no_new_scores(ranked, monkeypatch, capsys):
     output, rows, lines, arguments = ranked
     monkeypatch.setattr(rank, "score_corpus", None)
     (arguments[0].parent / "rank.json").write_text('{"format": 1, "recommended": "log_probability"}')
@@ -162,7 +162,7 @@ def test_wrong_options_are_refused(ranked):
         rank.rank(*arguments[:2], own, arguments[3], ranked[0].parent / "x", **CPU)
 
 
-def test_other_records_are_not_shown(ranked, tmp_path):
+def test_missing_or_malformed_records_are_refused(ranked, tmp_path):
     record = selections.load_selections(ranked[0])
     assert record == selections.load_selections(selections.selections_path(ranked[0]))
     assert "worst" in selections.describe({**record, "selections": {"worst": record["selections"]["all"]}}, tmp_path)

@@ -17,7 +17,7 @@ from fairseq_rela.files.lines import read_lines
 
 
 def literal_grow_diag_final(e2f, f2e):
-    """The published pseudo-code on matrices (foreign, English), with every loop over all cells as it stands there."""
+    """Run the published pseudo-code on matrices (foreign, English), with its loops over all cells."""
     foreign, english = e2f.shape
     union, alignment = e2f | f2e, e2f & f2e
 
@@ -42,7 +42,7 @@ def literal_grow_diag_final(e2f, f2e):
     return alignment
 
 
-def test_grow_diag_final_is_that_of_the_published_pseudo_code():
+def test_grow_diag_final_equals_the_published_pseudo_code():
     chance = numpy.random.RandomState(1)
     for _ in range(400):
         shape = tuple(chance.randint(1, 8, size=2))
@@ -55,15 +55,15 @@ def test_grow_diag_final_is_that_of_the_published_pseudo_code():
 
 def test_grow_diag_final_worked_by_hand():
     # from the intersection (0, 0), growing takes (1, 0), as source word 1 is free, then (1, 1), as target word 1 is;
-    # (4, 4) touches nothing: the final step takes it, and not (4, 1) after it, whose words both have a link
+    # (4, 4) has no neighbour: the final step takes it, and not (4, 1) after it, whose words both have a link
     forward, reverse = {(0, 0), (1, 1), (4, 4)}, {(0, 0), (1, 0), (4, 1)}
     assert grow_diag_final(forward, reverse) == {(0, 0), (1, 0), (1, 1), (4, 4)}
     assert grow_diag_final(set(), {(2, 3)}) == {(2, 3)} and grow_diag_final(set(), set()) == set()
-    # without an intersection nothing grows; the final step goes by target word, and (2, 2) comes too late
+    # an empty intersection does not grow; the final step is ordered by target word, so (2, 2) comes too late
     assert grow_diag_final({(0, 0)}, {(0, 2), (2, 0), (2, 2)}) == {(0, 0), (0, 2), (2, 0)}
 
 
-def test_all_links_come_from_one_of_both_and_all_that_both_have_are_there():
+def test_the_links_are_between_the_intersection_and_the_union():
     chance = random.Random(2)
     for _ in range(50):
         cells = list(itertools.product(range(6), range(5)))
@@ -74,7 +74,7 @@ def test_all_links_come_from_one_of_both_and_all_that_both_have_are_there():
 
 
 class FakeAligner:
-    """Writes as eflomal does: forward the diagonal, in reverse the diagonal and the first source word for the last."""
+    """Write in the form of eflomal: the diagonal, and in reverse also a link of the first source word to the last."""
 
     calls = []
 
@@ -96,7 +96,7 @@ def eflomal(monkeypatch):
     return FakeAligner
 
 
-def test_silver_links_are_of_the_words_of_the_test_set_and_trained_on_all_pairs(data, tmp_path, eflomal):
+def test_silver_links_use_the_words_of_the_test_set_and_all_pairs_for_training(data, tmp_path, eflomal):
     record = write_silver(data, tmp_path / "silver.test.talp")
     texts = {s: [list(read_lines(data / "text" / f"{s}.{lang}")) for lang in ("xa", "xb")] for s in ("train", "valid")}
     test = [list(read_lines(data / "text" / f"test.{lang}")) for lang in ("xa", "xb")]
@@ -113,7 +113,7 @@ def test_other_sentences_are_aligned_with_the_data(data, tmp_path, eflomal):
     (tmp_path / "other").write_text("a b ||| c d e\n ||| f\ng ||| h\n")
     record = write_silver(data, tmp_path / "out.silver", sentences=tmp_path / "other")
     lines = list(read_lines(tmp_path / "out.silver"))
-    # a pair with an empty side has no links, and eflomal does not see it
+    # a pair with an empty side has no links and is not given to eflomal
     assert lines == ["0-0 0p2 1-1", "", "0-0"] and record["trained_on"]["sentences"] == 3
     assert len(eflomal.calls[0][0]) == sum(record["trained_on"].values()) - 1
     (tmp_path / "other").write_text("a b\n")
@@ -125,7 +125,7 @@ def test_other_sentences_are_aligned_with_the_data(data, tmp_path, eflomal):
         write_silver(data, tmp_path / "test.talp")
 
 
-def test_without_eflomal_the_script_says_how_to_install_it(data, tmp_path):
+def test_without_eflomal_the_script_names_its_installation(data, tmp_path):
     (tmp_path / "eflomal.py").write_text("raise ImportError('not here')\n")
     script = ROOT / "scripts" / "silver_alignment.py"
     env = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}

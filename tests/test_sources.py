@@ -1,4 +1,4 @@
-"""What is fetched is the right file, whole, or nothing: against a server that does everything wrong in turn (B21)."""
+"""A download gives the right, complete file or none: against a server with every kind of fault (B21)."""
 
 import errno
 import fcntl
@@ -51,7 +51,7 @@ def download(server, *paths, name="a.tgz", **known):
 
 
 def get(item, folder, offline=None, tries=5, timeout=5, wait=None):
-    """The path from fetch, without pauses; what pauses it would have made is in ``get.pauses``."""
+    """Return the path from fetch, without its pauses, which are recorded in ``get.pauses``."""
     get.pauses = []
     pauses = mock.patch.object(transfer, "sleep", wait or get.pauses.append)
     with pauses, mock.patch.multiple(transfer, _TRIES=tries, _TIMEOUT=timeout):
@@ -59,7 +59,7 @@ def get(item, folder, offline=None, tries=5, timeout=5, wait=None):
 
 
 def refused(item, folder, **options):
-    """The one-line message; nothing has the final name that had not."""
+    """Return the one-line message; no file has appeared under the final name."""
     before = (folder / item.name).exists()
     with pytest.raises(InputError) as error:
         get(item, folder, **options)
@@ -86,7 +86,7 @@ def md5(content):
 # --- a good server -----------------------------------------------------------------------------------------------
 
 
-def test_a_file_and_its_record(server, folder):
+def test_a_download_gives_the_file_and_its_record(server, folder):
     path = get(download(server, "/a.tgz", md5=md5(TGZ), sha256=sha256(TGZ), bytes=len(TGZ)), folder)
     assert path == folder / "a.tgz" and path.read_bytes() == TGZ
     assert record(folder) == [
@@ -108,7 +108,7 @@ def test_parts_are_joined(server, folder):
     assert "not the archive that its name promises" in refused(swapped, folder)
 
 
-def test_of_parts_that_another_mirror_makes_superfluous_nothing_is_left(server, folder):
+def test_parts_are_deleted_if_another_mirror_gives_the_file(server, folder):
     server.files.update({"/x.tgz.00": TGZ[:HALF], "/x.tgz.01": TGZ[HALF:]})
     server.faults["/x.tgz.01"] = Fault(cut=1 << 16, times=1)
     real = server.note
@@ -123,20 +123,20 @@ def test_of_parts_that_another_mirror_makes_superfluous_nothing_is_left(server, 
     assert len(server.gets("/x.tgz.01")) == 2 and left(folder) == ["x", "x.json"]
 
 
-def test_a_zip_in_place_of_a_tgz(server, folder):
+def test_a_zip_is_accepted_instead_of_a_tgz(server, folder):
     server.faults["/a.tgz"] = Fault(status=404)
     path = get(download(server, "/a.tgz", "/c.zip"), folder)
     assert record(folder)[0]["content"] == "zip"
     assert {name: file.read() for name, file in read_members(path, ["training/*"])} == MEMBERS
 
 
-def test_an_encoding_that_is_the_file_itself_is_left_alone(server, folder):
-    """As Apache serves a tgz."""
+def test_a_content_encoding_of_the_archive_itself_is_not_decoded(server, folder):
+    """Apache sends such headers for a tgz."""
     server.faults["/a.tgz"] = Fault(headers={"Content-Encoding": "x-gzip", "Content-Type": "application/x-tar"})
     assert get(download(server, "/a.tgz"), folder).read_bytes() == TGZ
 
 
-def test_redirects_lead_to_the_web_only(server, folder):
+def test_redirects_are_followed_only_to_the_web(server, folder):
     server.faults["/r"] = Fault(status=302, headers={"Location": "/a.tgz"})
     assert get(download(server, "/r"), folder).read_bytes() == TGZ
     server.faults["/r"] = Fault(status=302, headers={"Location": "file:///etc/passwd"})
@@ -155,13 +155,13 @@ def test_a_cut_connection_is_resumed(server, folder, length):
     assert get.pauses == [1.0]
 
 
-def test_a_connection_that_always_breaks_brings_the_file_bit_by_bit(server, folder):
+def test_a_connection_that_always_breaks_gives_the_file_in_parts(server, folder):
     server.faults["/a.tgz"] = Fault(cut=1 << 16)
     assert get(download(server, "/a.tgz"), folder, tries=2).read_bytes() == TGZ
     assert server.gets("/a.tgz")[1:] == [f"bytes={n << 16}-" for n in range(1, 5)]
 
 
-def test_no_progress_is_given_up_and_the_part_kept(server, folder):
+def test_a_download_without_progress_ends_and_keeps_the_part(server, folder):
     server.faults["/a.tgz"] = Fault(cut=HALF, times=1)
     real = server.note
 
@@ -188,8 +188,8 @@ def test_no_progress_is_given_up_and_the_part_kept(server, folder):
         (Fault(status=416, times=1), 2),
     ],
 )
-def test_what_cannot_be_resumed_starts_anew(server, folder, fault, requests):
-    """What is fetched is plain text, where nothing but this would notice two files in one."""
+def test_downloads_that_cannot_be_resumed_start_again(server, folder, fault, requests):
+    """The file is plain text, in which only this check finds a mixture of two files."""
     item = download(server, "/text", name="text")
     if fault.etag:
         server.files["/text"] = TEXT.upper()
@@ -208,14 +208,14 @@ def interrupt(_):
     raise KeyboardInterrupt
 
 
-def test_without_validator_nothing_is_resumed(server, folder):
+def test_without_a_validator_downloads_are_not_resumed(server, folder):
     server.faults["/a.tgz"] = Fault(cut=HALF, times=1, validators=False)
     assert get(download(server, "/a.tgz"), folder).read_bytes() == TGZ
     assert server.gets("/a.tgz") == [None, None]
 
 
 def resumed(server, folder, path, content, fault):
-    """Cut after HALF; then the file is another, and so are the answers."""
+    """Cut the download after HALF, then serve another file with other answers."""
     server.faults[path] = Fault(cut=HALF, times=1)
 
     def change(_):
@@ -225,18 +225,18 @@ def resumed(server, folder, path, content, fault):
     return get(item, folder, wait=change).read_bytes()
 
 
-def test_a_part_that_nothing_proves_is_not_gone_on_with(server, folder):
-    """A server that ignores If-Range and names no version: plain text has no checksum that would find the seam."""
+def test_a_part_without_proof_of_its_version_is_not_resumed(server, folder):
+    """The server ignores If-Range and names no version; plain text has no checksum that finds a mixture."""
     other = TEXT.upper()
     fault = Fault(if_range=False, validators=False)
     assert resumed(server, folder, "/text", other, fault) == other
     assert server.gets("/text") == [None, f"bytes={HALF}-", None]
 
 
-def test_a_file_whose_size_changes_under_way_is_fetched_anew(server, folder):
+def test_a_file_whose_size_changes_meanwhile_is_fetched_again(server, folder):
     same_etag = f'"{md5(TEXT)}"'
     longer, shorter = TEXT * 2, TEXT[:HALF]
-    for name, other in (("x", longer), ("y", shorter)):  # 206 of another total; 416, for it is all there
+    for name, other in (("x", longer), ("y", shorter)):  # 206 with another total size; 416, as the part is complete
         path = f"/{name}.txt"
         server.files[path] = TEXT
         assert resumed(server, folder, path, other, Fault(etag=same_etag, if_range=False)) == other
@@ -244,7 +244,7 @@ def test_a_file_whose_size_changes_under_way_is_fetched_anew(server, folder):
 
 
 @pytest.mark.parametrize("where", ["http://[bad/", "/caf\xe9"])
-def test_a_redirect_to_no_address_leaves_it_to_the_next_mirror(server, folder, where):
+def test_a_redirect_without_a_valid_address_uses_the_next_mirror(server, folder, where):
     server.files["/gone"] = b""
     server.faults["/gone"] = Fault(status=302, headers={"Location": where})
     assert get(download(server, "/gone", "/a.tgz"), folder).read_bytes() == TGZ
@@ -252,19 +252,19 @@ def test_a_redirect_to_no_address_leaves_it_to_the_next_mirror(server, folder, w
     assert sizes({"x": download(server, "/gone", "/a.tgz", name="x")}, folder)["x"] == len(TGZ)
 
 
-def test_a_length_of_a_thousand_digits_is_none(server, folder):
+def test_a_length_of_a_thousand_digits_is_ignored(server, folder):
     server.faults["/a.tgz"] = Fault(headers={"Content-Length": "9" * 5000})
     assert "no mirror gives it" in refused(download(server, "/a.tgz"), folder, tries=1, timeout=1)
 
 
-def test_a_weak_etag_gives_way_to_the_date(server, folder):
+def test_a_weak_etag_is_replaced_by_the_date(server, folder):
     server.faults["/a.tgz"] = Fault(cut=HALF, etag='W/"x"')
     assert get(download(server, "/a.tgz"), folder).read_bytes() == TGZ
     assert server.gets("/a.tgz") == [None, f"bytes={HALF}-", f"bytes={2 * HALF}-"]
 
 
 def test_a_part_that_is_complete_already_is_not_fetched_again(server, folder):
-    """Killed between the last byte and the sidecar, which knows the length."""
+    """The process was killed between the last byte and the sidecar, which has the length."""
     server.faults["/a.tgz"] = Fault(cut=HALF)
     with pytest.raises(KeyboardInterrupt):
         get(download(server, "/a.tgz"), folder, wait=interrupt)
@@ -273,7 +273,7 @@ def test_a_part_that_is_complete_already_is_not_fetched_again(server, folder):
     assert server.gets("/a.tgz") == [None]
 
 
-def test_a_torn_sidecar_is_no_obstacle(server, folder):
+def test_a_truncated_sidecar_is_ignored(server, folder):
     folder.mkdir()
     (folder / "a.tgz.part").write_bytes(b"x" * 1000000)
     for number, torn in enumerate(("{", "[]", '{"url": 3}'), 1):
@@ -284,19 +284,19 @@ def test_a_torn_sidecar_is_no_obstacle(server, folder):
         (folder / "a.tgz.part").write_bytes(b"x" * 1000000)
 
 
-def test_a_silent_server_is_left(server, folder):
+def test_a_silent_server_is_given_up(server, folder):
     server.faults["/a.tgz"] = Fault(pause=3)
     assert get(download(server, "/a.tgz", "/b.tgz"), folder, tries=2, timeout=0.2).read_bytes() == TGZ
     assert len(server.gets("/a.tgz")) == 2
 
 
-def test_a_slow_server_is_not(server, folder):
+def test_a_slow_server_is_not_given_up(server, folder):
     server.faults["/a.tgz"] = Fault(pause=0.05, block=1 << 15)
     assert get(download(server, "/a.tgz"), folder, timeout=0.3).read_bytes() == TGZ
     assert len(server.requests) == 1
 
 
-def test_nobody_there(server, folder):
+def test_unreachable_mirrors_are_named(server, folder):
     item = Download("a", (Mirror(("http://127.0.0.1:9/a",)), Mirror((server.url("/absent"),))))
     message = refused(item, folder, tries=2)
     assert "http://127.0.0.1:9/a (it cannot be reached, after 2 tries); " in message
@@ -307,14 +307,14 @@ def test_nobody_there(server, folder):
 
 
 @pytest.mark.parametrize("status", [403, 404, 410])
-def test_what_is_gone_is_not_tried_twice(server, folder, status):
+def test_missing_files_are_not_tried_twice(server, folder, status):
     server.faults["/a.tgz"] = Fault(status=status)
     assert get(download(server, "/a.tgz", "/b.tgz"), folder).read_bytes() == TGZ
     assert server.gets("/a.tgz") == [None] and get.pauses == []
 
 
 @pytest.mark.parametrize("status", [500, 503, 429])
-def test_a_server_in_trouble_is_tried_again(server, folder, status):
+def test_a_server_with_temporary_errors_is_tried_again(server, folder, status):
     server.faults["/a.tgz"] = Fault(status=status, times=2)
     assert get(download(server, "/a.tgz"), folder).read_bytes() == TGZ
     assert get.pauses == [1.0, 2.0]
@@ -324,7 +324,7 @@ def test_a_server_in_trouble_is_tried_again(server, folder, status):
 
 
 @pytest.mark.parametrize("html_type", [True, False])
-def test_a_web_page_is_no_file(server, folder, html_type):
+def test_a_web_page_is_not_accepted_as_a_file(server, folder, html_type):
     server.faults["/text"] = Fault(html=True, html_type=html_type)
     message = refused(download(server, "/text", name="text"), folder)
     assert "a web page instead of the file" in message and left(folder) == []
@@ -332,13 +332,13 @@ def test_a_web_page_is_no_file(server, folder, html_type):
     assert len(server.gets("/text")) == (2 if html_type else 4)
 
 
-def test_what_the_server_calls_a_web_page_is_one(server, folder):
+def test_content_declared_as_a_web_page_is_refused(server, folder):
     server.faults["/text"] = Fault(headers={"Content-Type": "Text/HTML; charset=utf-8"})
     assert "(a web page instead of the file)" in refused(download(server, "/text", name="text"), folder)
 
 
 @pytest.mark.parametrize("known", [{}, {"md5": md5(TGZ)}, {"sha256": sha256(TGZ)}])
-def test_wrong_bytes_are_fetched_once_anew(server, folder, known):
+def test_wrong_bytes_are_fetched_once_more(server, folder, known):
     wrong = bytearray(TGZ)
     wrong[len(wrong) // 2] ^= 1
     server.files["/bad.tgz"] = bytes(wrong)
@@ -348,7 +348,7 @@ def test_wrong_bytes_are_fetched_once_anew(server, folder, known):
     assert get(download(server, "/bad.tgz", "/a.tgz", **known), folder).read_bytes() == TGZ
 
 
-def test_wrong_bytes_that_a_second_try_mends(server, folder):
+def test_wrong_bytes_can_be_repaired_by_a_second_try(server, folder):
     server.faults["/text"] = Fault(wrong=True, times=1)
     assert get(download(server, "/text", name="text", md5=md5(TEXT)), folder).read_bytes() == TEXT
 
@@ -364,8 +364,8 @@ def test_another_length_than_stated_is_refused(server, folder):
     assert f"bytes is {len(TEXT)}, not {len(TEXT) + 1}" in message and left(folder) == []
 
 
-def test_without_a_length_a_cut_shows_in_the_archive_and_by_the_checksum(server, folder):
-    """Content until the connection closes."""
+def test_without_a_length_a_cut_is_found_by_the_archive_or_the_checksum(server, folder):
+    """The content ends when the connection closes."""
     server.faults.update({path: Fault(length="close") for path in ("/text", "/a.tgz")})
     assert get(download(server, "/text", name="text", md5=md5(TEXT)), folder).read_bytes() == TEXT
     assert get(download(server, "/a.tgz"), folder).read_bytes() == TGZ
@@ -374,7 +374,7 @@ def test_without_a_length_a_cut_shows_in_the_archive_and_by_the_checksum(server,
     assert "md5 is" in refused(download(server, "/text", name="t", md5=md5(TEXT)), folder)
 
 
-def test_the_ends_of_chunks_are_the_files(server, folder):
+def test_the_last_chunk_ends_the_file(server, folder):
     server.faults["/text"] = Fault(length="chunked")
     assert get(download(server, "/text", name="text"), folder).read_bytes() == TEXT
 
@@ -390,7 +390,7 @@ def test_a_file_that_has_changed_is_refused(server, folder, change):
     assert message.endswith("text has changed since it was fetched; remove it and its .json to fetch it again")
 
 
-def test_after_deletion_the_source_must_be_what_it_was(server, folder):
+def test_after_deletion_the_source_must_be_unchanged(server, folder):
     item = download(server, "/text", name="text")
     get(item, folder).unlink()
     assert get(item, folder).read_bytes() == TEXT
@@ -434,8 +434,8 @@ def test_a_file_put_there_by_hand_is_verified_and_recorded(server, folder):
 
 
 @pytest.mark.parametrize("by_hand", [True, False])
-def test_a_file_may_be_that_of_a_mirror_that_states_nothing(folder, tmp_path, by_hand, capsys):
-    """An archive of one year and that of the next have the same name, and only one a published checksum."""
+def test_a_file_may_come_from_a_mirror_without_a_checksum(folder, tmp_path, by_hand, capsys):
+    """Archives of two years have the same name, and only one has a published checksum."""
     where = tmp_path / "hand" if by_hand else folder
     where.mkdir()
     mirrors = (Mirror(("http://new/a.tgz",)), Mirror(("http://old/a.tgz",), md5=md5(TGZ)))
@@ -447,14 +447,14 @@ def test_a_file_may_be_that_of_a_mirror_that_states_nothing(folder, tmp_path, by
     assert (
         f"not that of http://old/a.tgz, whose md5 is {md5(other)}, not {md5(TGZ)}" in said and "http://new" not in said
     )
-    # from now on it is this one, though the other has a checksum
+    # from now on only this file is valid, although the other one has a checksum
     (where / "a.tgz").write_bytes(TGZ)
     message = refused(Download("a.tgz", mirrors), folder, offline=where if by_hand else None)
     assert ("is not the file that was fetched before" if by_hand else "has changed since it was fetched") in message
 
 
 def test_a_recorded_file_must_be_one_of_the_addresses_given_now(server, folder):
-    """Two tasks may have downloads of one name; and a checksum may become known later."""
+    """Two tasks may have downloads of one name, and a checksum may be added later."""
     get(download(server, "/a.tgz"), folder)
     get(download(server, "/b.tgz", "/a.tgz"), folder)
     assert "which is none of its addresses now; remove it and" in refused(download(server, "/b.tgz"), folder)
@@ -465,7 +465,7 @@ def test_a_recorded_file_must_be_one_of_the_addresses_given_now(server, folder):
     assert len(server.gets("/a.tgz")) == 1 and server.gets("/b.tgz") == []
 
 
-def test_nothing_is_said_of_a_file_that_some_mirror_states(folder, capsys):
+def test_a_file_with_the_checksum_of_one_mirror_gives_no_message(folder, capsys):
     folder.mkdir()
     (folder / "a.tgz").write_bytes(TGZ)
     mirrors = (
@@ -478,7 +478,7 @@ def test_nothing_is_said_of_a_file_that_some_mirror_states(folder, capsys):
 
 
 def test_text_in_place_of_an_archive_is_refused(server, folder, tmp_path):
-    """Such as the wrong parts of an archive: what is no archive would otherwise pass for any text."""
+    """An example is a wrong part of an archive, which would otherwise be accepted as text."""
     server.files["/text.tgz"] = server.files["/text.tar.gz.00"] = TEXT
     for item in (
         download(server, "/text.tgz", name="x"),
@@ -490,7 +490,7 @@ def test_text_in_place_of_an_archive_is_refused(server, folder, tmp_path):
     assert left(folder) == []
 
 
-def test_a_record_of_something_else_is_refused(server, folder):
+def test_a_malformed_record_is_refused(server, folder):
     folder.mkdir()
     for content in ("{}", "[1]", "["):
         (folder / "a.tgz.json").write_text(content)
@@ -522,7 +522,7 @@ def test_offline_files_are_checked(server, folder, tmp_path):
     assert left(folder) == []
 
 
-def test_offline_names_that_two_downloads_share(server, folder, tmp_path):
+def test_offline_downloads_of_equal_names_can_be_saved_by_their_own_name(server, folder, tmp_path):
     (tmp_path / "c.zip").write_bytes(zip_of({"other": b""}))
     item = download(server, "/c.zip", name="wmt18", md5=md5(ZIP))
     assert "; or save it as wmt18, if that file is another of its name" in refused(item, folder, offline=tmp_path)
@@ -551,7 +551,7 @@ def start(item, folder):
         "from pathlib import Path; from fairseq_rela.corpora.download import fetch; "
         f"from fairseq_rela.corpora.spec import Download, Mirror; fetch({item!r}, Path({str(folder)!r}))"
     )
-    # the package's own __init__ imports fairseq, which takes seconds
+    # the package's __init__ imports fairseq, which takes seconds
     light = (
         "import sys, types; package = types.ModuleType('fairseq_rela'); "
         f"package.__path__ = [{str(ROOT / 'fairseq_rela')!r}]; sys.modules['fairseq_rela'] = package; "
@@ -566,7 +566,7 @@ def wait_for(condition, seconds=10):
         time.sleep(0.01)
 
 
-def test_killed_and_resumed_and_the_second_process_is_told(server, folder):
+def test_a_killed_download_is_resumed_and_a_second_process_is_refused(server, folder):
     server.faults["/a.tgz"] = Fault(pause=0.4)
     item = download(server, "/a.tgz")
     process = start(item, folder)
@@ -583,7 +583,7 @@ def test_killed_and_resumed_and_the_second_process_is_told(server, folder):
     assert left(folder) == ["a.tgz", "a.tgz.json"]
 
 
-def test_a_lock_that_was_taken_away_meanwhile_does_not_count(server, folder, monkeypatch):
+def test_a_lock_that_was_deleted_meanwhile_is_not_valid(server, folder, monkeypatch):
     real = fcntl.flock
 
     def flock(file, how):
@@ -594,7 +594,7 @@ def test_a_lock_that_was_taken_away_meanwhile_does_not_count(server, folder, mon
     assert "by another process" in refused(download(server, "/a.tgz"), folder)
 
 
-def test_threads_of_fetches_of_different_files(server, folder):
+def test_different_files_are_fetched_in_parallel_threads(server, folder):
     threads = [
         threading.Thread(target=fetch, args=(download(server, path, name=path[1:]), folder)) for path in server.files
     ]
@@ -623,7 +623,7 @@ def test_a_full_disk_keeps_the_part(server, folder, monkeypatch):
 # --- all of them -------------------------------------------------------------------------------------------------
 
 
-def test_sizes(server, folder, tmp_path):
+def test_sizes_of_downloads_are_found_beforehand(server, folder, tmp_path):
     server.faults["/x"] = Fault(length="chunked")
     server.files["/x"] = TEXT
     items = {
@@ -652,7 +652,7 @@ def test_sizes(server, folder, tmp_path):
     assert len(server.requests) == count
 
 
-def test_fetch_all(server, folder, capsys):
+def test_fetch_all_gives_every_file(server, folder, capsys):
     items = {name: download(server, path, name=name) for name, path in (("a", "/a.tgz"), ("t", "/text"))}
     get(items["a"], folder)
     server.faults["/text"] = Fault(length="chunked")
@@ -680,7 +680,7 @@ def test_fetch_all_refuses_what_does_not_fit_before_the_first_byte(server, folde
 # --- the specification -------------------------------------------------------------------------------------------
 
 
-def test_every_form_of_a_download():
+def test_every_form_of_a_download_is_parsed():
     spec = {
         "a.tgz": {
             "urls": [
@@ -726,7 +726,7 @@ URL = "http://x.org/a"
         ({"a": {"urls": [{"md5": "0" * 32}]}}, "no url"),
         ({"a": {"urls": [{"url": URL, "sha1": "0"}]}}, "unknown sha1"),
         ({"a": {"urls": [{"url": URL, "md5": "0" * 31}]}}, "md5 '0+' is not 32 hexadecimal digits"),
-        ({"a": {"urls": [{"url": URL, "md5": 10**31}]}}, "in quotes"),  # as YAML reads digits
+        ({"a": {"urls": [{"url": URL, "md5": 10**31}]}}, "in quotes"),  # because YAML reads digits as a number
         ({"a": {"urls": [{"url": URL, "sha256": "g" * 64}]}}, "sha256 'g+' is not 64"),
         ({"a": {"urls": [{"url": URL, "bytes": True}]}}, "bytes True is not a whole number"),
         ({"a": {"urls": [{"url": URL, "bytes": 0}]}}, "bytes 0"),
@@ -758,8 +758,8 @@ def test_bad_specifications_are_named(spec, message):
     assert "\n" not in str(error.value)
 
 
-def test_what_a_killed_download_wrote_half_goes_with_the_rest(tmp_path):
-    path, gone = tmp_path / "a[1].tgz", 2**22 + 1  # more than Linux gives to processes
+def test_removing_a_part_also_removes_its_partial_records(tmp_path):
+    path, gone = tmp_path / "a[1].tgz", 2**22 + 1  # larger than any process number of Linux
     left = [tmp_path / name for name in ("a[1].tgz.part", "a[1].tgz.part.json", f".a[1].tgz.part.json.{gone}.partial")]
     others = [tmp_path / name for name in ("a[1].tgz", f".a1.tgz.part.json.{gone}.partial", "b.tgz.part")]
     for file in (*left, *others):

@@ -1,4 +1,4 @@
-"""Speeds of a benchmark on the page: what is computed from times, and records that cannot be used."""
+"""Speeds of a benchmark on the page: their computation from times, and unusable records."""
 
 import json
 
@@ -9,7 +9,7 @@ from fairseq_rela.report.speed import load_speeds, rows, speeds_of
 
 
 def times(**seconds):
-    """What `rela bench` writes of one comparison; the ratio is of medians here."""
+    """Return the record of one comparison of `rela bench`; the ratio is that of medians here."""
     return {
         "seconds": {name: {"median": value} for name, value in seconds.items()},
         "ratio": {name: {"median": value / seconds["softmax"]} for name, value in seconds.items()},
@@ -44,7 +44,7 @@ def test_times_become_speeds_over_softmax(tmp_path):
     assert [one.batch for one in speeds.decoding] == [1, 16]
     alone = speeds.decoding[0]
     assert alone.lengths == [8, 32]
-    assert alone.speeds == {"softmax": [1.0, 1.0], "rela_g": [2.0, 0.5]}  # sparsemax lacks a length
+    assert alone.speeds == {"softmax": [1.0, 1.0], "rela_g": [2.0, 0.5]}  # sparsemax has no time for one length
     assert alone.overall == {"softmax": 1.0, "rela_g": 4.0 / 6.5}  # (1 + 3) s to (0.5 + 6) s
     assert speeds.device == "a chip, 2 threads of 2 cores, torch 2.13.0"
     assert {"batch": 1, "attention": "rela_g", "source_length": 32, "speed_over_softmax": 0.5} in rows(speeds.decoding)
@@ -79,12 +79,12 @@ def test_a_part_may_be_missing(tmp_path):
         },
     ],
 )
-def test_other_records_are_refused(tmp_path, changes):
+def test_malformed_records_are_refused(tmp_path, changes):
     with pytest.raises(InputError, match="not as `rela bench` writes it"):
         load_speeds(write(tmp_path, benchmark(**changes)))
 
 
-def test_no_json_and_no_file(tmp_path):
+def test_invalid_json_and_a_missing_file_are_refused(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         load_speeds(tmp_path / "absent.json")
     with pytest.raises(InputError, match="not as `rela bench` writes it"):

@@ -57,8 +57,8 @@ def test_the_paper_s_ranges_at_base_size(attention):
     assert RELEASED[r"encoder_attn\.[qkv]_proj"] == pytest.approx(math.sqrt(3 / 512)) == pytest.approx(0.0765, abs=5e-5)
 
 
-def test_sides_of_unequal_size():
-    """Keys and values of cross-attention come from the encoder's size."""
+def test_sides_of_unequal_size_have_their_own_ranges():
+    """Keys and values of cross-attention have the encoder's size."""
     model = build(encoder_embed_dim=64, decoder_embed_dim=128, encoder_ffn_embed_dim=32, decoder_ffn_embed_dim=32)
     attention = model.decoder.layers[0].encoder_attn
     for projection, inputs in ((attention.q_proj, 128), (attention.k_proj, 64), (attention.v_proj, 64)):
@@ -67,7 +67,7 @@ def test_sides_of_unequal_size():
 
 
 def test_norms_and_embeddings_start_as_before():
-    """They are alike in the released code and here; the gate is drawn from U(-sqrt(3/d), sqrt(3/d))."""
+    """The released code has the same ones; the gate is drawn from U(-sqrt(3/d), sqrt(3/d))."""
     model = build()
     norm = model.decoder.layers[0].encoder_attn.attn_norm
     assert torch.equal(norm.weight, torch.ones(512))
@@ -85,11 +85,11 @@ def test_the_default_is_fairseqs_own_bit_for_bit():
     torch.manual_seed(7)
     theirs = TransformerModelBase.build_model(nested_config(config), make_task()).state_dict()
     names = [name for name in ours if name in theirs]
-    assert len(names) == len(ours) > 50  # fairseq 0.12.2 has copies beside them
+    assert len(names) == len(ours) > 50  # fairseq 0.12.2 has copies of them
     assert all(torch.equal(ours[name], theirs[name]) for name in names)
 
 
-def test_flags_hydra_and_no_key_at_all():
+def test_start_values_are_set_by_flags_or_hydra_or_a_missing_key():
     def parameters(build):
         torch.manual_seed(3)
         return values_of(build())
@@ -99,7 +99,7 @@ def test_flags_hydra_and_no_key_at_all():
     named = parameters(lambda: from_hydra(_name=arch, rela_init="fairseq"))
     paper = parameters(lambda: from_flags("--arch", arch, "--rela-init", "paper"))
     hydra = parameters(lambda: from_hydra(_name=arch, rela_init="paper"))
-    old = argparse.Namespace(**vars(TransformerRelaConfig()))  # of a checkpoint from before there was the key
+    old = argparse.Namespace(**vars(TransformerRelaConfig()))  # a checkpoint that was written before the key existed
     del old.rela_init
     apply_architecture(old, arch)
     without = parameters(lambda: TransformerRelaModel.build_model(old, make_task()))

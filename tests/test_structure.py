@@ -1,4 +1,4 @@
-"""How the package is divided: what each room may import, and how long files and functions may be."""
+"""The structure of the package: the imports that each room may have, and the length of files and functions."""
 
 import ast
 from pathlib import Path
@@ -33,7 +33,7 @@ TOOLS = (
     ("study", "benchmark"),
     ("cli",),
 )
-# what the plugin takes from the tools, inside functions only
+# imports of the plugin from the tools, allowed only inside functions
 EXCEPTIONS = {("encoders", "text"), ("encoders", "data")}
 
 LONGEST_FILE, LONGEST_FUNCTION = 350, 60
@@ -42,7 +42,7 @@ LONG_FILES = {"kernels/triton_attention.py"}
 
 
 class Import(NamedTuple):
-    """One imported name: ``target`` is its dotted path, inside the package from the package on."""
+    """One imported name: ``target`` is its dotted path, relative to the package if it is inside it."""
 
     target: str
     name: str
@@ -86,7 +86,7 @@ def arrows(file: str) -> Iterator[Tuple[str, bool]]:
                 yield other, found.in_function
 
 
-def test_every_room_has_its_place():
+def test_every_room_is_listed_in_the_groups():
     placed = [room for group in (*PLUGIN, *TOOLS) for room in group]
     assert sorted(placed) == sorted({room(file) for file in FILES})
 
@@ -99,7 +99,7 @@ def allowed_rooms(here: str) -> Set[str]:
     return {other for group in earlier for other in group}
 
 
-def test_arrows_run_one_way():
+def test_imports_between_rooms_go_one_way():
     wrong = set()
     for file in FILES:
         here = room(file)
@@ -125,12 +125,12 @@ def test_only_the_drawing_modules_import_matplotlib():
 
 
 def test_files_are_short():
-    """Triton's kernels alone stay whole."""
+    """Only Triton's kernels may be longer."""
     assert {file for file, path in FILES.items() if len(path.read_text().splitlines()) > LONGEST_FILE} == LONG_FILES
 
 
 def test_functions_are_short():
-    """Counted from the docstring on."""
+    """The lines are counted after the docstring."""
     long = set()
     for file, tree in TREES.items():
         for node in ast.walk(tree):

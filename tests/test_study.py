@@ -1,4 +1,4 @@
-"""Studies: their files, their statistics, their queue, and what they collect."""
+"""Studies: their files, their statistics, their queue, and their collected results."""
 
 import gzip
 import json
@@ -34,7 +34,7 @@ BASE = {
 
 @pytest.fixture
 def configs(tmp_path, monkeypatch):
-    """A copy of configs/ whose study `one` a test writes."""
+    """Copy configs/; each test writes the study `one` in it."""
     import shutil
 
     folder = tmp_path / "configs"
@@ -50,7 +50,7 @@ def configs(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", [path.stem for path in sorted((ROOT / "configs" / "study").glob("*.yaml"))])
-def test_every_shipped_study_loads_and_its_rows_are_those_of_the_paper(name):
+def test_every_shipped_study_loads_with_the_rows_of_the_paper(name):
     from fairseq_rela.report.paper import TABLE_1
 
     study = spec.load_study(name)
@@ -63,7 +63,7 @@ def test_every_shipped_study_loads_and_its_rows_are_those_of_the_paper(name):
         assert checksums(study.task, overrides)
 
 
-def test_jobs_come_seed_by_seed_and_name_their_folders(configs):
+def test_jobs_are_ordered_by_seed_and_name_their_folders(configs):
     study = spec.load_study("one", ("optimization.max_update=9",))
     assert [job.name for job in study.jobs] == ["softmax.seed-1", "cross.seed-2", "softmax.seed-2", "cross.seed-3"]
     assert study.jobs[1].overrides == ("sites=cross", "optimization.max_update=9", "common.seed=2")
@@ -101,7 +101,7 @@ def test_a_wrong_study_is_refused_in_one_line(configs, changes, words):
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
-def test_statistics_are_those_of_numpy_and_of_a_printed_table():
+def test_statistics_equal_numpy_and_a_printed_table():
     values = [31.2, 33.0, 32.1, 30.4]
     found = statistics.summarise(values)
     assert found.mean == pytest.approx(numpy.mean(values)) and found.n == 4
@@ -121,7 +121,7 @@ def test_differences_are_paired_over_common_seeds():
     assert paired_difference({1: 3.0}, {1: 1.0})["interval"] is None
 
 
-def test_the_bootstrap_tells_a_worse_translation_from_an_equal_one():
+def test_the_bootstrap_distinguishes_a_worse_translation_from_an_equal_one():
     from sacrebleu.metrics import BLEU
 
     rng = random.Random(1)
@@ -136,7 +136,7 @@ def test_the_bootstrap_tells_a_worse_translation_from_an_equal_one():
 
 
 def record_of(run, bleu, lines, state="done"):
-    """The record of a finished run, as `perform` writes it, with numbers of its own."""
+    """Write the record of a finished run in the form of `perform`, with different numbers for each run."""
     layers = [{"null_rate": 0.1}, {"null_rate": 0.3}]
     site = {"layers": layers, "sparsity": bleu / 100, "null_rate": 0.2, "diversity": {"1.0": 0.5}}
     record = {
@@ -168,7 +168,7 @@ def record_of(run, bleu, lines, state="done"):
     return record
 
 
-def test_collecting(configs, tmp_path):
+def test_collecting_gives_means_and_differences(configs, tmp_path):
     configs(rows=[BASE["rows"][0], {"label": "relu", "attention": "relu", "table_1": 4}])
     folder = StudyFolder(spec.load_study("one"), tmp_path / "out", tmp_path / "root")
     raw = tmp_path / "root" / "synthetic" / "data" / "raw"
@@ -192,7 +192,7 @@ def test_collecting(configs, tmp_path):
     assert relu["mean"]["auc.log_probability.copy"]["mean"] == 0.75
     assert relu["bootstrap"]["1"]["difference"] < 0 and "2" not in relu["bootstrap"]
     assert measures(relu["runs"][1]) == {}
-    # a clone without the references takes what was computed before, and nothing else
+    # a clone without the references uses the stored comparisons, and no others
     marked = json.loads((tmp_path / "out" / "study.json").read_text())
     marked["rows"][1]["bootstrap"]["1"]["p"] = 0.123
     (tmp_path / "out" / "study.json").write_text(json.dumps(marked))
@@ -238,7 +238,7 @@ def test_records_of_other_settings_are_refused(configs, tmp_path):
         first_run().finished()
 
 
-def test_a_diverged_run_is_recorded_and_others_are_not(configs, tmp_path, monkeypatch):
+def test_a_diverged_run_is_recorded_and_a_failed_one_is_not(configs, tmp_path, monkeypatch):
     folder = StudyFolder(spec.load_study("one"), tmp_path / "out", tmp_path / "root")
 
     def fail_with(words):
@@ -257,7 +257,7 @@ def test_a_diverged_run_is_recorded_and_others_are_not(configs, tmp_path, monkey
     assert folder.runs[1].finished() is None
 
 
-# in the place of `rela study NAME --run INDEX`: writes when it began and ended; the job 1 fails
+# instead of `rela study NAME --run INDEX`: records its start and end; job 1 fails
 WORKER = """
 import json, sys, time
 index = int(sys.argv[sys.argv.index("--run") + 1])
@@ -276,7 +276,7 @@ run.record.write_text(json.dumps({{"state": "done", "seed": run.job.seed, "score
 """
 
 
-def test_the_queue_goes_on_after_a_failure_and_repeats_nothing(configs, tmp_path, capsys):
+def test_the_queue_continues_after_a_failure_and_repeats_no_job(configs, tmp_path, capsys):
     folder = StudyFolder(spec.load_study("one"), tmp_path / "out", tmp_path / "root")
 
     def work(fixed, number=2):
@@ -296,7 +296,7 @@ def test_the_queue_goes_on_after_a_failure_and_repeats_nothing(configs, tmp_path
     assert len(list((folder.records).glob("*.json"))) == 4
 
 
-def test_only_and_run_and_list(configs, tmp_path, capsys, monkeypatch):
+def test_the_options_only_run_and_list(configs, tmp_path, capsys, monkeypatch):
     from fairseq_rela.cli import main
 
     monkeypatch.chdir(tmp_path)
@@ -320,8 +320,8 @@ def test_a_missing_silver_alignment_stops_the_study_before_it_trains(configs, tm
 
 
 @pytest.mark.slow
-def test_the_synthetic_study_in_small(tmp_path):
-    """Four rows and two seeds, one row before the others; a third call trains nothing."""
+def test_the_synthetic_study_with_few_updates(tmp_path):
+    """Four rows with two seeds, one row before the others; a third call trains no model."""
     pytest.importorskip("matplotlib")
     overrides = [
         *("optimization.max_update=10", "checkpoint.save_interval_updates=2", "dataset.max_tokens=500"),

@@ -1,4 +1,4 @@
-"""Verdicts follow the rule: only an interval wholly on one side decides."""
+"""Verdicts follow the rule: only an interval that is completely on one side decides."""
 
 import copy
 
@@ -12,14 +12,14 @@ from fairseq_rela.study.values import Summary, find_row
 
 
 def verdict(study, start):
-    """Return the verdict of the claim whose text begins so."""
+    """Return the verdict of the claim whose text begins with ``start``."""
     found = [claim for claim in claims.judge(study) if claim.claim.startswith(start)]
     assert len(found) == 1, start
     return found[0].verdict
 
 
 def change(study, number, edit):
-    """Return a copy in which every run of a row of Table 1 was edited, collected anew."""
+    """Return a copy in which every run of a row of Table 1 was edited, collected again."""
     study = copy.deepcopy(study)
     for run in find_row(study, number)["runs"]:
         edit(run)
@@ -34,7 +34,7 @@ def change(study, number, edit):
         ((0.1, 0.5), True, AGREES),
         ((-0.5, -0.1), True, DIFFERS),
         ((-0.1, 0.5), True, OPEN),
-        ((0.0, 0.5), True, OPEN),  # touches the limit
+        ((0.0, 0.5), True, OPEN),  # one end is at the limit
         ((0.1, 0.5), False, DIFFERS),
         ((-0.5, -0.1), False, AGREES),
         (None, True, OPEN),
@@ -74,7 +74,7 @@ def test_the_margin_is_the_largest_distance_in_the_paper():
     "rela_g,expected",
     [
         ([33.9, 34.1, 33.8, 34.0], AGREES),
-        ([33.5, 33.6, 33.4, 33.5], AGREES),  # 0.5 behind, and surely
+        ([33.5, 33.6, 33.4, 33.5], AGREES),  # significantly worse by 0.5
         ([35.5, 35.6, 35.4, 35.5], AGREES),  # ahead
         ([32.5, 32.6, 32.4, 32.5], DIFFERS),
         ([33.2, 33.6, 33.0, 33.5], OPEN),
@@ -166,7 +166,7 @@ def test_claims_on_the_analysis_follow_the_numbers():
         for entry in run["analysis"]["sites"].values():
             entry["null_rate"] = 0.0
 
-    assert verdict(change(study, 7, awake), starts["off"]) == OPEN  # 0 is not above 0, and cannot lie below
+    assert verdict(change(study, 7, awake), starts["off"]) == OPEN  # 0 is not above 0, and rates cannot be negative
 
 
 def test_one_site_on_the_other_side_denies_the_claim_and_is_named():
@@ -178,14 +178,14 @@ def test_one_site_on_the_other_side_denies_the_claim_and_is_named():
     assert claim.verdict == DIFFERS and "encoder: 20.2 % [20.0, 20.5]" in claim.sentence
 
 
-def test_alignment_against_silver_links_says_so():
+def test_claims_on_silver_alignments_name_them():
     silver = [claim.sentence for claim in claims.judge(full_study()) if "aligns better" in claim.claim]
     gold = [claim.sentence for claim in claims.judge(full_study(gold_kind="gold")) if "aligns better" in claim.claim]
     assert all("Against a silver alignment." in sentence for sentence in silver) and len(silver) == 2
     assert all("Against a gold alignment." in sentence for sentence in gold)
 
 
-def test_word_level_numbers_decide_where_there_are_some():
+def test_word_level_numbers_decide_if_they_exist():
     def dense_pieces(run):
         for entry in run["analysis"]["sites"].values():
             entry["sparsity"] = 0.1
@@ -209,7 +209,7 @@ def test_ranking_is_judged_where_it_was_measured():
     assert claim.verdict == DIFFERS and claim.sentence.endswith("on average: dropped words.")
 
 
-def test_every_claim_is_one_of_three_words_and_the_rule_is_shown():
+def test_every_verdict_is_one_of_three_words_and_the_rule_is_shown():
     study = full_study()
     markdown = tables.full(study)
     assert claims.RULE in markdown

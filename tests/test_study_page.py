@@ -1,4 +1,4 @@
-"""The page and figures of a study: the numbers that are drawn, partial studies, nothing from outside."""
+"""The page and figures of a study: the drawn numbers, partial studies, no addresses of other files."""
 
 import csv
 import json
@@ -128,7 +128,7 @@ def test_a_row_that_failed_does_not_flatten_the_others_and_is_named():
     assert {row["row"] for row in one.rows} == {"softmax", "rela_g", "relu"}
 
 
-def test_rows_of_one_attention_have_one_colour_and_others_another():
+def test_rows_of_one_attention_have_one_colour_different_from_others():
     study = quick_study({"softmax": [34.0], "rela_g": [33.0], "rela_g-cross": [33.5], "rela_i": [32.0]})
     study["rows"][3]["attention"] = "sigmoid"  # a variant that the paper does not have
     axis = figure(study, "bleu-by-row").draw().axes[0]
@@ -164,7 +164,7 @@ def test_everything_is_written_and_listed(written):
     assert set(json.loads((written / "figures" / "figures.json").read_text())["files"]) == names
 
 
-def test_the_page_is_whole_and_needs_nothing_from_outside(study, written):
+def test_the_page_is_complete_and_needs_no_other_files(study, written):
     parser = parse(written / "study.html")
     assert not parser.wrong and not parser.open and not parser.handlers and not parser.scripts
     outside = [value for tag, name, value in parser.addresses if tag != "a" and not value.startswith("data:")]
@@ -231,7 +231,7 @@ def test_a_label_cannot_break_the_page(tmp_path):
     assert not parser.wrong and not parser.scripts
 
 
-def test_figures_of_someone_else_are_not_written_over(tmp_path, study):
+def test_figures_of_other_programs_are_not_overwritten(tmp_path, study):
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "mine.png").write_bytes(b"x")
     with pytest.raises(InputError, match=r"mine\.png"):

@@ -1,4 +1,4 @@
-"""A study's numbers and Markdown: means, intervals and differences by scipy, honest words where numbers are missing."""
+"""A study's numbers and Markdown: means, intervals and differences by scipy, and messages for missing numbers."""
 
 import re
 
@@ -40,7 +40,7 @@ def numbers(cell):
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 9])
-def test_a_summary_has_the_interval_of_scipy(n):
+def test_the_interval_of_a_summary_equals_that_of_scipy(n):
     sample = scores(30, n, "summary")
     mean, sd, interval = t_interval(sample)
     found = values.summarise(sample)
@@ -48,7 +48,7 @@ def test_a_summary_has_the_interval_of_scipy(n):
     assert found.interval == pytest.approx(interval)
 
 
-def test_one_seed_has_no_interval_and_none_no_summary():
+def test_one_seed_has_no_interval_and_no_seed_has_no_summary():
     assert values.summarise([30.0]) == (30.0, None, 1, None) and values.summarise([]) is None
 
 
@@ -72,7 +72,7 @@ def test_measures_computed_from_runs_equal_those_of_the_record():
             assert found.mean == pytest.approx(expected["mean"]) and found.n == expected["n"], measure
 
 
-def test_rates_are_of_words_where_every_analysis_has_them():
+def test_rates_count_words_if_every_analysis_has_them():
     study, pieces = full_study(words=True), full_study()
     assert (values.level(study), values.level(pieces)) == ("words", "pieces")
     row = values.find_row(study, 7)
@@ -121,7 +121,7 @@ def test_a_difference_over_fewer_seeds_than_the_row_names_their_number():
         ([], "-"),
     ],
 )
-def test_the_bootstrap_says_in_how_many_seeds_and_in_which_direction(found, expected):
+def test_the_bootstrap_gives_the_number_of_seeds_and_the_direction(found, expected):
     row = {"bootstrap": {str(seed): {"difference": d, "p": p} for seed, (d, p) in enumerate(found)}}
     assert paper_tables.bootstrap(row) == expected
 
@@ -155,7 +155,7 @@ def test_table_6_has_the_temperatures_of_the_paper():
     assert numbers(rows["softmax"][3]) == [0.56] and rows["sparsemax"][3] == "-"
 
 
-def test_missing_and_diverged_runs_are_said():
+def test_missing_and_diverged_runs_are_named():
     study = make_study({"softmax": [34.0], "relu": [None, None], "rela_i": [], "rela_g": [33.0, None]}, gold_kind=None)
     markdown = tables.full(study)
     lines = {line[1]: line for line in cells(markdown, "Table 1: translation quality")[2:]}
@@ -170,7 +170,7 @@ def test_missing_and_diverged_runs_are_said():
 
 
 @pytest.mark.parametrize("bleu", [{}, {"softmax": []}, {"rela_g": [33.0]}, {"softmax": [None], "rela_g": [None]}])
-def test_the_poorest_studies_have_tables(bleu):
+def test_studies_with_almost_no_runs_have_tables(bleu):
     study = make_study(bleu, gold_kind=None)
     assert "Table 1" in tables.full(study) and tables.short(study)
 
@@ -211,7 +211,7 @@ def test_the_short_table_has_four_rows_and_a_sentence():
         ([], "ReLA-g is not measured against the baseline yet"),
     ],
 )
-def test_the_sentence_says_no_more_than_the_interval(rela_g, expected):
+def test_the_sentence_claims_no_more_than_the_interval(rela_g, expected):
     study = make_study({"softmax": [34.0, 34.1, 33.9, 34.0], "rela_g": rela_g})
     assert expected in tables.sentence(study)
 
@@ -224,7 +224,7 @@ def test_the_sentence_says_no_more_than_the_interval(rela_g, expected):
         ("synthetic", ["src", "tgt"], "Synthetic Src-Tgt"),
     ],
 )
-def test_titles_name_the_task_for_people(task, languages, title):
+def test_titles_have_readable_names_of_tasks(task, languages, title):
     assert text.study_title({"task": task, "languages": languages}) == title
 
 
@@ -236,7 +236,7 @@ def test_numbers_have_a_minus_sign_and_no_negative_zero():
 # ---------------------------------------------------------------------------------------------------------- documents
 
 
-def test_filling_replaces_only_what_stands_between_the_markers():
+def test_filling_replaces_only_the_text_between_the_markers():
     before, after = "# Title\n\n<!-- study:a begin -->", "<!-- study:a end -->\n\nText about a.\n"
     filled = tables.fill(f"{before}\nold\n\nold\n{after}", "a", "", "new")
     assert filled == f"{before}\nnew\n{after}"
@@ -259,7 +259,7 @@ def test_a_document_without_its_markers_is_refused(document):
         tables.fill(document, "a", "", "new")
 
 
-def test_documents_with_markers_are_filled_and_others_left(tmp_path):
+def test_documents_with_markers_are_filled_and_others_are_unchanged(tmp_path):
     study = full_study()
     name = study["study"]
     (tmp_path / "README.md").write_text(f"a\n<!-- study:{name}:short begin -->\n<!-- study:{name}:short end -->\nb\n")
@@ -272,8 +272,8 @@ def test_documents_with_markers_are_filled_and_others_left(tmp_path):
 
 
 @pytest.mark.parametrize("document,kind", docs.DOCUMENTS)
-def test_documents_hold_what_the_studies_give(document, kind):
-    """README.md and docs/results.md are generated: `rela study NAME --collect` writes them again."""
+def test_documents_equal_the_output_of_the_studies(document, kind):
+    """Parts of README.md and docs/results.md are generated; `rela study NAME --collect` writes them again."""
     path = ROOT / document
     checked = 0
     for study in map(read_json, STUDIES):

@@ -23,7 +23,7 @@ def test_no_sentence_is_in_two_splits():
     assert len(seen) == len(set(seen)) == sum(SIZES.values())
 
 
-def test_links_stay_inside_and_hold_what_the_grammar_promises():
+def test_links_stay_inside_sentences_and_follow_the_grammar():
     sentences = make_corpus(1, SIZES)["train"]
     reordered = multiple = unaligned_source = unaligned_target = 0
     meanings = Counter()
@@ -60,7 +60,7 @@ def test_positions_are_those_of_the_tokenised_text(tmp_path):
 
 
 @pytest.mark.parametrize("pairs", [0, -1, 10**9])
-def test_sizes_that_cannot_be(pairs, tmp_path):
+def test_invalid_sizes_are_refused(pairs, tmp_path):
     with pytest.raises(InputError, match="--pairs"):
         write_corpus(tmp_path, train_pairs=pairs)
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""The task: the GNMT length penalty, and no sentence lost."""
+"""The task: the GNMT length penalty, and no lost sentences."""
 
 import argparse
 import math
@@ -31,14 +31,14 @@ def task_with(words=20, **options):
     return TranslationRelaTask(config, make_dictionary(words), make_dictionary(words))
 
 
-def test_the_formula():
+def test_the_gnmt_penalty_equals_its_formula():
     assert gnmt_length_penalty(1, 0.6) == 1
     assert gnmt_length_penalty(25, 0.6) == pytest.approx(5**0.6)
     assert gnmt_length_penalty(10, 0.0) == 1
 
 
-def test_the_hypothesis_that_wins_is_gnmts():
-    """B13: fairseq's division by length prefers the long one at 0.6, GNMT's the short one."""
+def test_the_best_hypothesis_is_chosen_by_the_gnmt_penalty():
+    """B13: at 0.6 fairseq's division by length prefers the long hypothesis, GNMT's penalty the short one."""
 
     class Finished:
         def _generate(self):
@@ -72,7 +72,7 @@ GENERATION = dict(beam=4, max_len_a=1, max_len_b=5, lenpen=1)
         ({"gnmt_lenpen": 0.6}, {"print_alignment": "hard"}, GNMTSequenceGeneratorWithAlignment),
     ],
 )
-def test_the_generator_that_is_built(options, arguments, cls):
+def test_options_decide_which_generator_is_built(options, arguments, cls):
     args = argparse.Namespace(**GENERATION, **arguments)
     assert type(task_with(**options).build_generator([make_model().float()], args)) is cls
 
@@ -89,7 +89,7 @@ def sample(words=20):
 
 
 def log_probabilities(model, source, tokens):
-    """Teacher-forced log p of each token of one hypothesis, whose source is not padded."""
+    """Return the teacher-forced log p of each token of one hypothesis, whose source is not padded."""
     eos = make_dictionary().eos()
     previous = torch.cat([torch.tensor([eos]), tokens[:-1]]).unsqueeze(0)
     with torch.no_grad():
@@ -99,8 +99,8 @@ def log_probabilities(model, source, tokens):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_beam_scores_equal_teacher_forced_ones(name):
-    """B27: a beam of 4 over sentences that end at different steps mixes no histories."""
-    words, lengths = 4, set()  # so few words that the end of sentence is often among the best
+    """B27: with a beam of 4, sentences that end at different steps do not exchange their caches."""
+    words, lengths = 4, set()  # so few words that the end of sentence is often among the best candidates
     for seed in (0, 2):
         model = make_model(name, seed=seed, task=make_task(words)).float()
         torch.manual_seed(seed)
@@ -123,7 +123,7 @@ def test_beam_scores_equal_teacher_forced_ones(name):
 @pytest.mark.parametrize("gnmt_lenpen", [None, 0.6])
 @pytest.mark.parametrize("name", ["softmax", "rela_g"])
 def test_alignments_change_no_score_and_no_order(name, gnmt_lenpen):
-    """B10, B13: of hypotheses of unequal length, which fairseq pads; softmax's links are those of fairseq."""
+    """B10, B13: hypotheses have unequal lengths, which fairseq pads; softmax's links equal those of fairseq."""
     words, lengths, dictionary = 4, set(), make_dictionary(4)
     task, batch = task_with(words=words, gnmt_lenpen=gnmt_lenpen), sample(words)
     for seed in (0, 1, 2):
@@ -159,7 +159,7 @@ def test_beam_1_is_greedy(name):
     for i, n in enumerate((7, 5, 3)):
         source = batch["net_input"]["src_tokens"][i, -n:]
         tokens = []
-        while len(tokens) < 7 + 5 + 1 and (not tokens or tokens[-1] != eos):  # the longest source decides the limit
+        while len(tokens) < 7 + 5 + 1 and (not tokens or tokens[-1] != eos):  # the longest source gives the limit
             previous = torch.tensor([[eos, *tokens]])
             with torch.no_grad():
                 logits = model(source.unsqueeze(0), torch.tensor([n]), previous)[0][0, -1]
@@ -187,11 +187,11 @@ def batched_ids(task, data, **options):
 @pytest.mark.parametrize("options", [{"max_tokens": 4000}, {"max_sentences": 7}, {"max_sentences": 1}])
 @pytest.mark.parametrize("sentences", [1, 5, 30])
 def test_no_sentence_is_lost_outside_training(sentences, options):
-    """B01: newer versions of fairseq drop a last batch that is no multiple of 8."""
+    """B01: newer versions of fairseq drop a last batch that is not a multiple of 8."""
     task = task_with()
     task.datasets = {"train": dataset(20), "test": dataset(sentences)}
     assert batched_ids(task, task.datasets["test"], **options) == list(range(sentences))
-    # generating from the training set loses none either; only training leaves out what is too long
+    # generating from the training set loses none either; only training leaves out long sentences
     assert batched_ids(task, task.datasets["train"], **options) == list(range(20))
 
 
@@ -200,7 +200,7 @@ def training_iterator(task, **options):
     return task.get_batch_iterator(data, max_positions=(1024, 1024), ignore_invalid_inputs=True, **options)
 
 
-def test_training_keeps_the_multiple_that_is_asked_for():
+def test_training_keeps_the_requested_multiple():
     task = task_with()
     task.datasets = {"train": dataset(20)}
     iterator = training_iterator(task, max_tokens=90, required_batch_size_multiple=8)
@@ -209,20 +209,20 @@ def test_training_keeps_the_multiple_that_is_asked_for():
 
 
 def training_batches(task, begun_in, epoch):
-    """The sentences of every batch of an epoch, in order, by a process that began in another one."""
+    """Return the sentences of every batch of an epoch, in order, for a process that started in an earlier epoch."""
     iterator = training_iterator(task, max_tokens=30, seed=3, epoch=begun_in)
     assert iterator.epoch == begun_in
     for number in range(begun_in, epoch + 1):
         batches = [batch["id"].tolist() for batch in iterator.next_epoch_itr()]
         assert iterator.epoch == number and sorted(i for batch in batches for i in batch) == list(range(60))
-        # what fairseq's trainer does at each beginning of an epoch: the iterator there is goes on
+        # as fairseq's trainer does at the beginning of an epoch: the existing iterator is used again
         assert training_iterator(task, epoch=9) is iterator
         assert iterator.epoch == number
     return batches
 
 
-def test_who_goes_on_in_a_later_epoch_trains_on_the_batches_of_who_was_never_interrupted():
-    """fairseq makes the batches once, with the number of the epoch in which a process begins as a seed."""
+def test_resumed_run_sees_the_same_batches():
+    """fairseq makes the batches once; their seed is the epoch in which the process starts."""
 
     def fresh():
         task = task_with()
@@ -231,7 +231,7 @@ def test_who_goes_on_in_a_later_epoch_trains_on_the_batches_of_who_was_never_int
 
     whole = training_batches(fresh(), 1, 5)
     assert training_batches(fresh(), 5, 5) == training_batches(fresh(), 3, 5) == whole
-    assert training_batches(fresh(), 1, 4) != whole  # the order is another in each epoch
+    assert training_batches(fresh(), 1, 4) != whole  # the order changes with each epoch
 
 
 def test_fixture_dictionaries_agree():
@@ -239,8 +239,8 @@ def test_fixture_dictionaries_agree():
     assert len(task.source_dictionary) == len(make_dictionary()) == 24
 
 
-def test_validation_bleu_is_another_number():
-    """B29: fairseq's references are binarised text, where an unknown word is a word that nothing matches."""
+def test_validation_bleu_differs_from_test_bleu():
+    """B29: fairseq's references are binarised text, in which an unknown word never matches."""
     from fairseq_rela.experiment.scoring import score
 
     reference = "the cat sat on the zyzzyva today"
@@ -263,7 +263,7 @@ def test_validation_bleu_is_another_number():
 
 @pytest.mark.parametrize("name", task_names())
 def test_no_shipped_config_chooses_by_validation_bleu(name):
-    """B29: what is averaged and scored are the last checkpoints; the docs call the other number one to watch."""
+    """B29: the last checkpoints are averaged and scored; the docs describe validation BLEU as no score."""
     cfg = compose(name)
     assert not cfg["task"].get("eval_bleu") and cfg["checkpoint"]["best_checkpoint_metric"] == "loss"
     assert "eval_bleu" in (ROOT / "docs" / "fairseq.md").read_text()

@@ -1,6 +1,6 @@
 """Raw text to tokens and back.
 
-With ``MOSES=<checkout of moses-smt/mosesdecoder>`` the Perl scripts are asked, too.
+With ``MOSES=<checkout of moses-smt/mosesdecoder>`` the results are also compared with the Perl scripts.
 """
 
 import os
@@ -29,7 +29,7 @@ MOSES = os.environ.get("MOSES")
 needs_moses = pytest.mark.skipif(MOSES is None, reason="MOSES is not set to a checkout of moses-smt/mosesdecoder")
 needs_perl = pytest.mark.skipif(shutil.which("perl") is None, reason="no perl")
 
-# what the rules look at, and letters of several scripts
+# characters that the rules use, and letters of several scripts
 PARTS = (
     *"aAbBsSxéÄöșŞțßyzN5½²_~^*=+/@#%&|<>()[]{}.,:;!?'\"`-–—…„“”‘’‚«»€$°º´\xa0\u2009\u202f\u0301\u0326\xad\u200b中ह\u094d",
     *("12", "1.000", "Mr", "etc", "z.B", "EU", "YK", "ssa", "St", "Nr", "No", "..", "...", "''", "n't", "'s", "😀"),
@@ -43,7 +43,7 @@ def made_up_lines(number, seed=0):
 
 
 def perl(script, *arguments, lines):
-    """What a script of Moses makes of lines, but for the number of spaces: Perl leaves one behind some."""
+    """Return the lines of a script of Moses with single spaces; Perl leaves a space at the end of some lines."""
     command = ["perl", Path(MOSES, "scripts", script), *arguments]
     result = subprocess.run(command, input="".join(f"{line}\n" for line in lines).encode(), stdout=subprocess.PIPE)
     output = result.stdout.decode().split("\n")[:-1]
@@ -53,8 +53,8 @@ def perl(script, *arguments, lines):
 
 @settings(deadline=None, max_examples=200)
 @given(line=WILD)
-def test_one_line_of_anything_stays_one_line(line):
-    """B04: nothing is left at which fairseq, Python or subword-nmt would end a line or split a token."""
+def test_any_line_stays_one_line(line):
+    """B04: no character is left at which fairseq, Python or subword-nmt end a line or split a token."""
     for tokeniser in ("moses", "none"):
         tokens = Preprocessor("de", tokeniser)(line)
         assert tokens == " ".join(tokens.split()) == " ".join(re.split(r"\s+", tokens))
@@ -72,7 +72,7 @@ def test_characters_that_break_lines_become_spaces(character):
 @pytest.mark.parametrize(
     "lang, text, tokens",
     [
-        # Moses moves the stop behind the quote, in German also at the end of the line
+        # Moses moves the period after the quote, in German also at the end of the line
         ("de", 'Er sagte: "Ja, gut."', "Er sagte : &quot; Ja , gut &quot; ."),
         ("en", 'He said: "Yes."', "He said : &quot; Yes . &quot;"),
         ("en", "It's a well-known fact.", "It &apos;s a well @-@ known fact ."),
@@ -101,16 +101,16 @@ def test_characters_that_break_lines_become_spaces(character):
         ("ro", "„Da”, ș și ț; 5 %.", "&quot; Da &quot; , ș și ț ; 5 % ."),
     ],
 )
-def test_moses_tokens(lang, text, tokens):
-    """The tokens are those of Moses' normalize-punctuation, remove-non-printing-char and tokenizer -a, run on each."""
+def test_tokens_equal_those_of_moses(lang, text, tokens):
+    """The tokens are output of Moses' normalize-punctuation, remove-non-printing-char and tokenizer -a."""
     assert Preprocessor(lang)(text) == tokens
 
 
 @needs_moses
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_same_as_moses_perl_scripts(lang):
+def test_tokens_equal_those_of_the_perl_scripts(lang):
     lines = made_up_lines(1000)
-    if lang == "ro":  # whose letters are made of one kind, by other scripts
+    if lang == "ro":  # whose letters are normalised by other scripts
         lines = [re.sub("[Şş\u0326]", "", line) for line in lines]
     expected = perl("tokenizer/normalize-punctuation.perl", "-l", lang, lines=lines)
     expected = perl("tokenizer/remove-non-printing-char.perl", lines=expected)
@@ -123,7 +123,7 @@ def test_the_same_as_moses_perl_scripts(lang):
 
 @settings(deadline=None, max_examples=300)
 @given(line=st.lists(st.sampled_from(PARTS), max_size=40).map("".join), lang=st.sampled_from(LANGUAGES))
-def test_rules_that_are_passed_over_would_change_nothing(line, lang):
+def test_skipped_rules_would_change_no_text(line, lang):
     normaliser = moses.Normaliser(lang)
     assert normaliser.normalize(line).strip() == MosesPunctNormalizer.normalize(normaliser, line)
 
@@ -138,7 +138,7 @@ def test_rules_that_are_passed_over_would_change_nothing(line, lang):
         ("de", "Zwei junge weiße Männer sind im Freien in der Nähe vieler Büsche."),
     ],
 )
-def test_what_is_tokenised_is_detokenised(lang, text):
+def test_tokenised_text_is_detokenised(lang, text):
     assert Detokeniser(lang)(Preprocessor(lang)(text)) == text
 
 
@@ -151,14 +151,14 @@ def test_what_is_tokenised_is_detokenised(lang, text):
         ("fr", "l&apos; homme dit : ₿ 5 !", "l'homme dit : ₿5 !"),
     ],
 )
-def test_moses_text(lang, tokens, line):
-    """The text is that of Moses' detokenizer.perl, run on each."""
+def test_detokenised_text_equals_that_of_moses(lang, tokens, line):
+    """The text is output of Moses' detokenizer.perl."""
     assert Detokeniser(lang)(tokens) == line
 
 
 @needs_moses
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_same_as_moses_detokenizer(lang):
+def test_detokenised_text_equals_that_of_the_perl_script(lang):
     tokens = Preprocessor(lang).process_lines(made_up_lines(1000))
     expected = perl("tokenizer/detokenizer.perl", "-q", "-l", lang, lines=tokens)
     assert [Detokeniser(lang)(line) for line in tokens] == [" ".join(line.split(" ")).strip() for line in expected]
@@ -173,7 +173,7 @@ def test_the_same_as_moses_detokenizer(lang):
         ("print while <STDIN>;", None, "tokenizer.perl: no such script; give the folder of a checkout"),
     ],
 )
-def test_scripts_that_fail(tmp_path, normalise, tokenise, message):
+def test_failing_scripts_give_one_line(tmp_path, normalise, tokenise, message):
     folder = tmp_path / "scripts" / "tokenizer"
     folder.mkdir(parents=True)
     for name, code in (("normalize-punctuation.perl", normalise), ("tokenizer.perl", tokenise)):
@@ -187,8 +187,8 @@ def test_scripts_that_fail(tmp_path, normalise, tokenise, message):
 @needs_perl
 @settings(deadline=None, max_examples=15)
 @given(lines=st.lists(st.text(max_size=20), max_size=5))
-def test_scripts_get_one_line_for_each(tmp_path_factory, lines):
-    """Whatever is in a line, surrogates included; these scripts change nothing."""
+def test_scripts_receive_one_line_for_each_line(tmp_path_factory, lines):
+    """Lines have any content, including surrogates; the scripts here do not change it."""
     folder = tmp_path_factory.mktemp("moses")
     (folder / "scripts" / "tokenizer").mkdir(parents=True)
     for name in ("normalize-punctuation.perl", "tokenizer.perl"):
@@ -200,7 +200,7 @@ def test_scripts_get_one_line_for_each(tmp_path_factory, lines):
 @settings(deadline=None, max_examples=100)
 @given(line=st.lists(st.sampled_from([*PARTS, *"șȘțȚăĂâÂîÎ"]), max_size=30).map("".join))
 @example(line="a‘ș")
-def test_romanian_letters_in_all_their_forms(line):
+def test_romanian_letters_are_normalised_from_all_their_forms(line):
     comma, plain = Preprocessor("ro"), Preprocessor("ro", remove_diacritics=True)
     forms = [
         line.translate(str.maketrans("șȘțȚ", "şŞţŢ")),
@@ -212,7 +212,7 @@ def test_romanian_letters_in_all_their_forms(line):
     assert not set(plain(line)) & set("șȘțȚăĂâÂîÎşŞţŢ")
 
 
-def test_romanian_letters():
+def test_romanian_text_is_tokenised_with_and_without_diacritics():
     assert Preprocessor("ro")("Ţară şi ŞTIINŢĂ în câmp") == "Țară și ȘTIINȚĂ în câmp"
     assert Preprocessor("ro", remove_diacritics=True)("Ţară şi ŞTIINŢĂ în câmp") == "Tara si STIINTA in camp"
     assert Preprocessor("de")("Ţ ş") == "Ţ ş"
@@ -227,7 +227,7 @@ CHINESE = [
 ]
 
 
-def test_chinese_is_segmented_as_by_jiebas_own_command(tmp_path):
+def test_chinese_is_segmented_like_jiebas_own_command(tmp_path):
     pytest.importorskip("jieba")
     path = tmp_path / "text"
     path.write_text("".join(f"{line}\n" for line in CHINESE), encoding="utf-8")
@@ -242,7 +242,7 @@ def test_chinese_is_segmented_as_by_jiebas_own_command(tmp_path):
 
 @settings(deadline=None, max_examples=100)
 @given(line=WILD | st.lists(st.sampled_from(["中国", "经济", "<unk>", "</s>", "@@", *PARTS])).map("".join))
-def test_chinese_has_no_special_symbols_either(line):
+def test_special_symbols_in_chinese_are_escaped(line):
     pytest.importorskip("jieba")
     tokens = Preprocessor("zh")(line)
     assert tokens == " ".join(tokens.split()) and len(tokens.splitlines()) <= 1
@@ -250,7 +250,7 @@ def test_chinese_has_no_special_symbols_either(line):
     assert tokens.replace(" ", "") == re.sub(r"\s", "", clean_characters(line))
 
 
-def test_chinese_without_its_spaces():
+def test_chinese_is_detokenised_without_spaces():
     assert Detokeniser("zh")("他 在 New York 买 了 iPhone 7 。 “ 好 ！ ”") == "他在 New York 买了 iPhone 7 。“好！”"
 
 
@@ -263,7 +263,7 @@ def test_full_width_letters_and_digits_stay_in_chinese_unless_normalised():
     assert Preprocessor("de", normalise_width=True).process_lines(["ｚ９"]) == ["z9"]
 
 
-def test_chinese_without_jieba(monkeypatch):
+def test_chinese_without_jieba_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "jieba", None)
     text._jieba_cut.cache_clear()
     with pytest.raises(InputError, match="pip install jieba"):
@@ -272,7 +272,7 @@ def test_chinese_without_jieba(monkeypatch):
 
 
 @pytest.mark.parametrize("version, tested", [("0.1.1", True), ("0.2.0", True), ("0.2.7", True), ("0.3.0", False)])
-def test_versions_of_sacremoses_that_nobody_tested_are_refused(version, tested, monkeypatch):
+def test_untested_versions_of_sacremoses_are_refused(version, tested, monkeypatch):
     monkeypatch.setattr(moses.metadata, "version", lambda name: version)
     for make in (Preprocessor, Detokeniser):
         if tested:
@@ -287,10 +287,10 @@ def test_unknown_languages_are_treated_as_english():
     assert Preprocessor("xa")("a b's.") == Preprocessor("en")("a b's.") == "a b &apos;s ."
 
 
-def test_text_that_is_tokenised_already():
+def test_already_tokenised_text_is_only_escaped():
     assert Preprocessor("de", "none")(" a  b. <unk> c@@ ") == "a b. &lt;unk&gt; c@ @"
     assert Detokeniser("de", "none")("a b. &lt;x") == "a b. &lt;x"
-    # BPE can make a piece of the end of a word, and fairseq's dictionary would take it for padding
+    # BPE can make such a piece from the end of a word, and fairseq's dictionary would read it as padding
     assert Preprocessor("de", "none")("<s>a</s> b<pad> <<unk>>") == "&lt;s&gt;a&lt;/s&gt; b&lt;pad&gt; <&lt;unk&gt;>"
     assert Preprocessor("de", "none")("a</w>b </w>") == "a&lt;/w&gt;b &lt;/w&gt;"
 
@@ -304,5 +304,5 @@ def test_text_that_is_tokenised_already():
         ("a & b ; c &apos;s", "a & b ; c &apos;s"),
     ],
 )
-def test_published_tokens_are_made_those_of_moses(published, tokens):
+def test_published_tokens_are_converted_to_those_of_moses(published, tokens):
     assert repair_tokens(published) == tokens

@@ -25,8 +25,8 @@ def write(path, text):
     return path
 
 
-def test_order_is_by_number_and_the_best_comes_first(tmp_path):
-    """B07: fairseq prints by length; text order would put 10 before 2; a translation may be empty."""
+def test_translations_are_sorted_by_number_and_the_best_comes_first(tmp_path):
+    """B07: fairseq prints by length; sorting as text puts 10 before 2; a translation may be empty."""
     more = "".join(f"H-{i}\t0\tw{i}\n" for i in (3, 4, 5, 7, 8, 9, 11))
     hypotheses = read_hypotheses(write(tmp_path / "out", OUTPUT + more), 12)
     assert hypotheses[:3] == ["zero \u2028 x\ty", "one", ""]
@@ -46,7 +46,7 @@ def test_order_is_by_number_and_the_best_comes_first(tmp_path):
     ],
 )
 def test_gaps_and_duplicates_are_named(tmp_path, text, sentences, message):
-    """B01, B08: a sentence that is lost is an error."""
+    """B01, B08: a lost sentence is an error."""
     with pytest.raises(InputError, match=message):
         read_hypotheses(write(tmp_path / "out", text), sentences)
 
@@ -61,6 +61,6 @@ def test_gaps_and_duplicates_are_named(tmp_path, text, sentences, message):
         dict(gnmt_lenpen=float("nan")),
     ],
 )
-def test_decoding_that_cannot_be(options):
+def test_invalid_decoding_settings_are_refused(options):
     with pytest.raises(InputError, match="--"):
         load_decoding(**options)

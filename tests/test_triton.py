@@ -1,4 +1,4 @@
-"""The Triton kernels in Triton's interpreter, and what happens where they cannot run."""
+"""The Triton kernels in Triton's interpreter, and the behaviour where they cannot run."""
 
 import sys
 
@@ -9,8 +9,8 @@ from conftest import ROOT, run
 from fairseq_rela.kernels import gpu
 
 
-def test_kernels_against_float64():
-    """In a process of its own: Triton reads TRITON_INTERPRET when a kernel is defined."""
+def test_kernels_equal_float64():
+    """Runs in its own process, as Triton reads TRITON_INTERPRET when a kernel is defined."""
     # interpreters before 3.7 do not work with the newest numpy
     pytest.importorskip("triton", minversion="3.7", reason="Triton 3.7 is not installed: pip install triton==3.7.1")
     checks = ROOT / "tests" / "triton_checks.py"
@@ -20,7 +20,7 @@ def test_kernels_against_float64():
     assert " passed" in result.stdout and "skipped" not in result.stdout
 
 
-def test_why_not():
+def test_the_reason_for_not_using_triton_is_given():
     assert "not float64" in gpu.unavailable(torch.device("cuda"), torch.float64)
     assert "larger than 256" in gpu.unavailable(torch.device("cuda"), head_dim=257)
     if not torch.cuda.is_available():
@@ -29,7 +29,7 @@ def test_why_not():
 
 
 @pytest.mark.parametrize("version, reason", [(None, "not installed"), ("2.1.0", "older than 3.5"), ("3.10.1", None)])
-def test_on_a_gpu_it_depends_on_triton(version, reason, monkeypatch):
+def test_on_a_gpu_the_version_of_triton_decides(version, reason, monkeypatch):
     module = None if version is None else type(sys)("triton")
     if module is not None:
         module.__version__ = version

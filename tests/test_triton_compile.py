@@ -1,6 +1,6 @@
-"""Every variant of the Triton kernels compiled for GPUs that are not there, and what the compiler says they use.
+"""Every variant of the Triton kernels, compiled for GPUs that are not installed, and the resources they use.
 
-The bounds are bytes of stack a thread, which is where registers are spilt to, and the shared memory of a block.
+The bounds are bytes of stack per thread, which hold spilt registers, and bytes of shared memory per block.
 """
 
 import itertools
@@ -24,9 +24,9 @@ from fairseq_rela.kernels import triton_attention, triton_norm  # noqa: E402
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 KERNELS = {name: getattr(triton_attention, f"_{name}") for name in triton_attention.KERNELS}
 POINTERS = {torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float32: "*fp32"}
-# bytes a thread: seen are 0 to 56, of 255 registers = 1,020 bytes
+# bytes per thread: 0 to 56 were measured, of 255 registers = 1,020 bytes
 LARGEST_STACK = 64
-# bytes a block: what an A100 and an H100 have; the other GPUs of sm_8x have 101,376
+# bytes per block of an A100 and an H100; the other GPUs of sm_8x have 101,376
 SHARED_MEMORY = {80: 101376, 90: 232448}
 DIVISIBLE = [["tt.divisibility", 16]]
 
@@ -37,7 +37,7 @@ def _cache(tmp_path, monkeypatch):
 
 
 def source(kernel, pointers, constants):
-    """What the just-in-time compiler makes of a launch.
+    """Return the source that the just-in-time compiler makes for a launch.
 
     Args:
         pointers: types of the tensors; other arguments that are not constants are numbers: rows of outputs and
@@ -61,7 +61,7 @@ def source(kernel, pointers, constants):
 
 
 def compile_kernel(kernel_source, arch, warps, stages, tmp_path):
-    """Registers and bytes of stack a thread, bytes of shared memory a block."""
+    """Return registers and bytes of stack per thread, and bytes of shared memory per block."""
     options = {"num_warps": warps, "num_stages": stages}
     compiled = triton.compile(kernel_source, target=GPUTarget("cuda", arch, 32), options=options)
     binary = tmp_path / "kernel.cubin"
@@ -118,7 +118,7 @@ def check_norm(kernel, arch, dtype, size, gated, tmp_path):
 
 
 class HopperWithoutAGPU:
-    """What Triton asks its driver before it compiles."""
+    """The parts of Triton's driver that compilation uses, with the answers of a Hopper GPU."""
 
     def get_current_target(self):
         return GPUTarget("cuda", 90, 32)
@@ -131,7 +131,7 @@ class HopperWithoutAGPU:
 
 
 class Compiled:
-    """In place of a kernel: a launch compiles it, as on a GPU, and does not run it."""
+    """Replaces a kernel: a launch compiles it as on a GPU, and does not run it."""
 
     def __init__(self, kernel):
         self.kernel, self.source = kernel, None
@@ -145,8 +145,8 @@ class Compiled:
 
 
 @pytest.mark.parametrize("everything", [True, False])
-def test_a_launch_compiles_what_is_compiled_here(everything, monkeypatch):
-    """The whole way from attend and gated_rms_norm to the compiler, forward and backward."""
+def test_a_launch_compiles_the_same_kernels_as_these_tests(everything, monkeypatch):
+    """The launches come from attend and gated_rms_norm, forward and backward."""
     names = [(triton_attention, f"_{name}") for name in KERNELS]
     names += [(triton_norm, name) for name in ("_norm", "_norm_grad")]
     recorded = {}
@@ -184,11 +184,11 @@ def test_a_launch_compiles_what_is_compiled_here(everything, monkeypatch):
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_bfloat16_on_hopper(name, tmp_path):
+def test_bfloat16_kernels_compile_on_hopper(name, tmp_path):
     check_attention(name, 90, torch.bfloat16, tmp_path)
 
 
-def test_norms_on_hopper(tmp_path):
+def test_norm_kernels_compile_on_hopper(tmp_path):
     for kernel in (triton_norm._norm, triton_norm._norm_grad):
         check_norm(kernel, 90, torch.bfloat16, 512, True, tmp_path)
 
@@ -196,7 +196,7 @@ def test_norms_on_hopper(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("causal, padded, dropout", itertools.product((False, True), repeat=3))
 @pytest.mark.parametrize("name, arch, dtype", itertools.product(KERNELS, SHARED_MEMORY, POINTERS))
-def test_every_variant(name, arch, dtype, causal, padded, dropout, tmp_path):
+def test_every_variant_stays_within_the_bounds(name, arch, dtype, causal, padded, dropout, tmp_path):
     check_attention(name, arch, dtype, tmp_path, causal=causal, padded=padded, dropout=dropout)
 
 
@@ -205,19 +205,19 @@ def test_every_variant(name, arch, dtype, causal, padded, dropout, tmp_path):
 @pytest.mark.parametrize(
     "name, arch, dtype", itertools.product(KERNELS, SHARED_MEMORY, (torch.bfloat16, torch.float32))
 )
-def test_heads_and_lengths(name, arch, dtype, head_dim, longest, tmp_path):
+def test_all_sizes_of_heads_and_lengths_stay_within_the_bounds(name, arch, dtype, head_dim, longest, tmp_path):
     check_attention(name, arch, dtype, tmp_path, head_dim=head_dim, longest=longest)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name, arch", itertools.product(KERNELS, SHARED_MEMORY))
-def test_tf32(name, arch, tmp_path):
+def test_tf32_stays_within_the_bounds(name, arch, tmp_path):
     check_attention(name, arch, torch.float32, tmp_path, precision="tf32")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size, gated", itertools.product((96, 256, 512, 1024, 4096), (False, True)))
 @pytest.mark.parametrize("arch, dtype", itertools.product(SHARED_MEMORY, (torch.float16, torch.float32)))
-def test_norms(size, gated, arch, dtype, tmp_path):
+def test_norm_kernels_stay_within_the_bounds(size, gated, arch, dtype, tmp_path):
     for kernel in (triton_norm._norm, triton_norm._norm_grad):
         check_norm(kernel, arch, dtype, size, gated, tmp_path)

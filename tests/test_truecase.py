@@ -1,6 +1,6 @@
-"""The usual case of each word, against Moses' Perl scripts and sacremoses.
+"""Truecasing, against Moses' Perl scripts and sacremoses.
 
-With ``MOSES=<checkout of moses-smt/mosesdecoder>`` the scripts are run; the strings below are theirs in any case.
+The strings below are output of the scripts; ``MOSES=<checkout of moses-smt/mosesdecoder>`` runs them again.
 """
 
 import pickle
@@ -67,7 +67,7 @@ def made_up_lines(number, seed=0):
     return [" ".join(pick.choices(WORDS * 2 + marks, k=pick.randrange(25))) for _ in range(number)]
 
 
-def test_the_model_of_moses(model):
+def test_the_model_equals_that_of_moses(model):
     assert sorted(model.read_text(encoding="utf-8").splitlines()) == sorted(MODEL.splitlines())
 
 
@@ -82,13 +82,13 @@ def test_the_model_of_moses(model):
         ("A  cat ? ( &apos; The end", "A cat ? ( &apos; the end"),
     ],
 )
-def test_the_words_of_moses(model, line, cased):
-    """As truecase.perl with the same model."""
+def test_truecased_text_equals_that_of_moses(model, line, cased):
+    """The lines are output of truecase.perl with the same model."""
     assert Truecaser.load(model)(line) == cased
 
 
-def test_the_capitals_of_moses():
-    """As detruecase.perl."""
+def test_detruecased_text_equals_that_of_moses():
+    """The lines are output of detruecase.perl."""
     assert (
         detruecase("&quot; the cat . ( &#91; the end ? ßa x : éa &lt; a")
         == "&quot; The cat . ( &#91; The end ? SSa x : Éa &lt; a"
@@ -97,9 +97,9 @@ def test_the_capitals_of_moses():
 
 @settings(deadline=None, max_examples=100)
 @given(lines=st.lists(LINES, min_size=1, max_size=8))
-def test_the_same_as_sacremoses_with_the_same_model(tmp_path_factory, lines):
+def test_truecased_text_equals_sacremoses_with_the_same_model(tmp_path_factory, lines):
     path = tmp_path_factory.mktemp("truecase") / "model"
-    lines = [line.replace("Σ", "") for line in lines]  # Perl's lower case of it is another than Python's
+    lines = [line.replace("Σ", "") for line in lines]  # its lower case differs between Perl and Python
     truecase.write(path, truecase.count_casings(lines))
     ours, theirs = Truecaser.load(path), MosesTruecaser(load_from=str(path))
     for line in lines:
@@ -119,15 +119,15 @@ def test_the_model_does_not_depend_on_the_blocks(tmp_path_factory, lines, seed):
 
 @settings(deadline=None, max_examples=200)
 @given(line=LINES | st.text(st.characters(blacklist_categories=("Cs",)), max_size=40))
-def test_words_change_in_case_only(line):
+def test_only_the_case_of_words_changes(line):
     recase = Truecaser({"the": "the", "nato": "NATO", "ß": "ß"}, {"the", "The", "NATO"})
     for changed in (recase(line), detruecase(line)):
         assert len(changed.split()) == len(line.split())
-        # casefold alone: capitals of some letters, as ŉ, are two characters
+        # casefold alone is not enough: capitals of some letters, such as ŉ, are two characters
         assert changed.upper().casefold() == " ".join(line.split()).upper().casefold()
 
 
-def test_ties_go_to_lower_case():
+def test_lower_case_is_chosen_in_ties():
     assert truecase.choose({"The": 2, "the": 2, "THE": 3, "A": 1, "a": 1}) == [
         [("a", 1), ("A", 1)],
         [("THE", 3), ("the", 2), ("The", 2)],
@@ -135,20 +135,20 @@ def test_ties_go_to_lower_case():
 
 
 @pytest.mark.parametrize("line", ["", "the", "the 5", "the (5", "the (5/6) The", "the (x/6)", "the (5/6) The 1"])
-def test_files_that_are_no_models(tmp_path, line):
+def test_files_that_are_not_models_are_refused(tmp_path, line):
     path = tmp_path / "model"
     path.write_text(f"a (1/1)\n{line}\n")
     with pytest.raises(InputError, match='model, line 2: not "word'):
         Truecaser.load(path)
 
 
-def test_no_model(tmp_path):
+def test_a_missing_model_is_refused(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         Truecaser.load(tmp_path / "none")
 
 
 @needs_moses
-def test_the_same_as_moses_perl_scripts(tmp_path):
+def test_model_and_text_equal_the_perl_scripts(tmp_path):
     lines = made_up_lines(1000)
     text, theirs, ours = tmp_path / "text", tmp_path / "theirs", tmp_path / "ours"
     text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

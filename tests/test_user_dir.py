@@ -1,4 +1,4 @@
-"""A folder of the user's own that registers an attention."""
+"""A user's folder that registers an attention."""
 
 import shutil
 import sys
@@ -30,13 +30,13 @@ def test_the_example_registers_an_attention_that_passes_the_checks(monkeypatch):
     check_variant("temperature")
 
 
-def test_without_a_folder_it_is_the_plugin():
+def test_without_a_folder_the_user_dir_is_the_plugin():
     assert user_dir.user_dir() == ROOT / "fairseq_rela" and user_dir.user_code() == {}
     user_dir.load_user_code()
     assert "temperature" not in variants.VARIANTS
 
 
-def test_the_code_is_recorded_without_its_tests(tmp_path, monkeypatch):
+def test_the_user_code_is_recorded_without_its_tests(tmp_path, monkeypatch):
     folder = tmp_path / "my_attention"
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setenv(user_dir.VARIABLE, str(folder))
@@ -77,18 +77,18 @@ def test_a_folder_with_the_name_of_another_module_is_refused(tmp_path, monkeypat
         user_dir.load_user_code()
 
 
-def test_an_attention_without_a_file_in_configs_is_chosen_by_its_key():
+def test_an_attention_without_a_config_file_is_chosen_by_its_key():
     assert attention_overrides("softpick") == ["attention=softpick"]
     assert attention_overrides("temperature") == ["model.attention=temperature"]
     assert "attention/rela_g.yaml" in checksums("synthetic", attention_overrides("temperature"))
 
 
 @pytest.mark.parametrize("name", variants.VARIANTS)
-def test_every_variant_of_the_table_has_its_file(name):
+def test_every_variant_of_the_table_has_a_config_file(name):
     assert composed_values("synthetic", attention_overrides(name))["model.attention"] == name
 
 
-def test_the_command_takes_the_folder_before_the_verb():
+def test_the_command_accepts_the_folder_before_the_verb():
     result = run_rela("--user-dir", EXAMPLE, "user-dir")
     assert (result.returncode, result.stdout) == (0, f"{EXAMPLE}\n"), result.stderr
     result = run_rela("--user-dir", "nowhere", "user-dir")

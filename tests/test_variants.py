@@ -23,7 +23,7 @@ ROWS = {
 }
 
 
-def test_rows_of_table_1():
+def test_variants_have_their_rows_of_table_1():
     found = {
         name: (v.row, v.weights.__name__, type(v.norm(8)) if v.norm is not None else None)
         for name, v in VARIANTS.items()
@@ -40,12 +40,12 @@ def test_properties_hold_for_the_weights(name):
     scores = torch.randn(200, 17, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     sums = weights(scores.clone()).sum(-1)
     assert variant.sums_to_one == torch.allclose(sums, torch.ones_like(sums), atol=1e-9)
-    negative = weights(-scores.abs() - 1.1)  # below the thresholds, which start at -1
+    negative = weights(-scores.abs() - 1.1)  # smaller than the thresholds, which start at -1
     assert variant.can_be_null == bool((negative == 0).all())
     assert not variant.has_kernel or torch.equal(weights(scores.clone()), scores.clamp(min=0))
 
 
-def test_styles_differ():
+def test_variants_have_different_styles():
     assert len({variant.style for variant in VARIANTS.values()}) == len(VARIANTS)
     assert len({variant.label for variant in VARIANTS.values()}) == len(VARIANTS)
 
@@ -60,10 +60,10 @@ def test_unknown_names_are_refused():
     [
         *("encoder,decoder,cross", "cross,encoder,decoder", " decoder , cross,encoder,"),
         ["cross", "encoder", "decoder"],
-        OmegaConf.create(["cross", "encoder", "decoder"]),  # as Hydra hands a list on
+        OmegaConf.create(["cross", "encoder", "decoder"]),  # the form in which Hydra passes a list
     ],
 )
-def test_sites(text):
+def test_sites_are_parsed(text):
     assert parse_sites(text) == {"encoder", "decoder", "cross"}
 
 

@@ -1,4 +1,4 @@
-"""Which words wake a head: against loops."""
+"""The words for which a head is awake (has a weight above 0), against loops."""
 
 from collections import Counter
 
@@ -18,7 +18,7 @@ def test_a_query_is_awake_if_any_allowed_weight_is_not_zero():
     assert not awake_queries(weights, torch.zeros_like(allowed)).any()  # padded queries
 
 
-def test_any_piece_wakes_the_word():
+def test_a_word_is_awake_if_any_piece_is():
     awake = torch.tensor([[True, False, False, False], [False, False, True, False]])
     assert awake_words(awake, [0, 1, 1, 2]).tolist() == [[True, False, False], [False, True, False]]
     assert awake_words(torch.zeros(2, 0, dtype=torch.bool), []).shape == (2, 0)
@@ -31,7 +31,7 @@ WORDS = st.lists(st.tuples(st.sampled_from("abcdef"), st.booleans(), st.booleans
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(WORDS, min_size=1, max_size=5), st.integers(1, 4))
-def test_counts_against_loops(sentences, minimum):
+def test_counts_equal_loops(sentences, minimum):
     counts = WakeCounts(2)
     for sentence in sentences:
         awake = torch.tensor([[item[1 + head] for item in sentence] for head in range(2)], dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""The five WMT tasks from their archives on: a local server has small ones of the real shapes, and trouble to order."""
+"""The five WMT tasks from their archives: a local server has small archives of the real form, and faults."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def local(configs, monkeypatch):
 
 
 def fetched(root, task="wmt14_en_de", **options):
-    """Download and extract; gives the folder with the raw text."""
+    """Download and extract; return the folder with the raw text."""
     experiment = Experiment(task, "softmax", root, **options)
     reproduce(experiment, ("download", "extract"))
     return experiment.folder / "raw"
@@ -78,8 +78,8 @@ def test_the_filtered_lines_are_those_of_the_archive(local, tmp_path):
 
 
 @pytest.mark.slow
-def test_trouble_on_the_way_changes_nothing(server, local, tmp_path):
-    """B21: cut, refused, spoilt: the same text in the end."""
+def test_faults_of_the_connection_do_not_change_the_text(server, local, tmp_path):
+    """B21: truncated, refused and damaged answers give the same text in the end."""
     before = len(server.requests)
     good = contents(fetched(tmp_path / "good"))
     paths = sorted({request.path for request in server.requests[before:]})
@@ -94,7 +94,7 @@ def test_trouble_on_the_way_changes_nothing(server, local, tmp_path):
         server.faults.clear()
 
 
-def test_what_no_mirror_gives_is_named_and_nothing_is_left(server, local, tmp_path):
+def test_a_file_that_no_mirror_gives_is_named_and_no_files_are_left(server, local, tmp_path):
     path = next(path for path in server.files if "commoncrawl" in path)
     server.faults[path] = Fault(html=True)
     try:
@@ -106,7 +106,7 @@ def test_what_no_mirror_gives_is_named_and_nothing_is_left(server, local, tmp_pa
         server.faults.clear()
 
 
-def test_a_source_that_changed_is_noticed_and_extracted_text_needs_no_archives(server, local, tmp_path, capsys):
+def test_a_changed_source_is_refused_and_extracted_text_needs_no_archives(server, local, tmp_path, capsys):
     good = contents(fetched(tmp_path))
     archive = tmp_path / "downloads" / "wmt14-news-commentary-v9"
     archive.unlink()
@@ -124,8 +124,8 @@ def test_a_source_that_changed_is_noticed_and_extracted_text_needs_no_archives(s
 
 
 @pytest.mark.parametrize("change, message", [("url", "none of its addresses now"), ("sha256", "sha256 is ")])
-def test_other_addresses_or_checksums_are_other_text(configs, change, message, tmp_path, monkeypatch):
-    """Also when the text is extracted already, and the archive is there or is not."""
+def test_changed_addresses_or_checksums_are_refused_as_other_text(configs, change, message, tmp_path, monkeypatch):
+    """Also if the text is already extracted, with and without the archive."""
     shutil.copytree(configs, tmp_path / "configs")
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "configs"))
     fetched(tmp_path, "wmt16_ro_en")
@@ -142,15 +142,15 @@ def test_other_addresses_or_checksums_are_other_text(configs, change, message, t
         fetched(tmp_path, "wmt16_ro_en")
 
 
-def test_two_processes_do_not_extract_the_same_text(local, tmp_path):
+def test_two_processes_cannot_extract_the_same_text(local, tmp_path):
     raw = tmp_path / "wmt14_en_de" / "raw"
     with only_process(raw), pytest.raises(InputError, match="raw is being made by another process, "):
         fetched(tmp_path)
     assert fetched(tmp_path).is_dir()
 
 
-def test_offline_with_files_that_were_fetched_elsewhere(local, tmp_path):
-    """By the names that `rela download --list` shows, or those of the addresses."""
+def test_files_that_were_fetched_elsewhere_work_offline(local, tmp_path):
+    """The files have the names of `rela download --list`, or those in the addresses."""
     good = contents(fetched(tmp_path / "online"))
     elsewhere = tmp_path / "stick"
     elsewhere.mkdir()
@@ -167,7 +167,7 @@ def test_offline_with_files_that_were_fetched_elsewhere(local, tmp_path):
 @pytest.mark.skipif(not (SHARED / "data" / "wmt_newstest").is_dir(), reason="no shared data")
 @pytest.mark.parametrize("task", wmt.TASKS)
 def test_the_official_test_sets_pass_the_shipped_checks(task, tmp_path):
-    """Whole dev and test sets as sgm, against the counts and reference lengths of the corpus files as they are."""
+    """Complete dev and test sets as sgm, against the counts and reference lengths of the shipped corpus files."""
     news = SHARED / "data" / "wmt_newstest"
     names = {
         "wmt14_en_de": ("newstest2013", "newstest2014.en-de"),
@@ -210,7 +210,7 @@ def test_the_official_test_sets_pass_the_shipped_checks(task, tmp_path):
         subset = (tmp_path / "raw" / "test.filtered.lines").read_text().split()
         pairs = list(zip(*text["test"].values()))
         assert len(subset) == 2737
-        # lines that occur twice in the test set may be taken for each other
+        # lines that occur twice in the test set may be exchanged
         assert [pairs[int(i)] for i in subset] == [pairs[i] for i in chosen]
 
 
@@ -219,7 +219,7 @@ def test_the_official_test_sets_pass_the_shipped_checks(task, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", wmt.TASKS)
-def test_from_archives_to_a_score(task, configs, tmp_path):
+def test_the_chain_runs_from_archives_to_a_score(task, configs, tmp_path):
     attention = "softmax" if task == "wmt14_en_fr" else "rela_g"
     environment = {FOLDER_VARIABLE: str(configs)}
     arguments = ["reproduce", task, attention, "--override", "run=cpu_smoke", "--workers", 2]
@@ -242,7 +242,7 @@ def test_from_archives_to_a_score(task, configs, tmp_path):
 
 
 def kill_somewhere(arguments, seconds, rng, **options):
-    """Start `rela`, and kill it, as a machine that fails would, after a random part of the time it takes."""
+    """Start `rela` and kill it after a random part of its running time."""
     process = subprocess.Popen(
         [*RELA, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options
     )
@@ -256,7 +256,7 @@ def kill_somewhere(arguments, seconds, rng, **options):
 
 
 @pytest.mark.slow
-def test_killed_twenty_times_the_chain_ends_with_the_same_bytes(configs, tmp_path):
+def test_twenty_kills_do_not_change_the_bytes_of_the_chain(configs, tmp_path):
     rng = random.Random(5)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), FOLDER_VARIABLE: str(configs)}
     task, attention = "wmt16_ro_en", "rela_g"

@@ -1,4 +1,4 @@
-"""Processes that work on blocks."""
+"""Worker processes for blocks."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Wrong command lines and configurations: exit code 2, one line that says what and what to do, and nothing written."""
+"""Wrong command lines and configurations: exit code 2, one line with the fault and its remedy, no files written."""
 
 import copy
 import io
@@ -21,7 +21,7 @@ USER_DIR = str(ROOT / "fairseq_rela")
 
 @pytest.fixture(scope="module")
 def places(corpus, data, trained, tmp_path_factory):
-    """Names for the table: a good corpus, data folder and run, and bad ones made from them."""
+    """Return the paths for the table: a good corpus, data folder and run, and bad ones made from them."""
     folder = tmp_path_factory.mktemp("wrong")
 
     def data_folder(name, change):
@@ -31,7 +31,7 @@ def places(corpus, data, trained, tmp_path_factory):
         (folder / name / "prepare.json").write_text(json.dumps(record))
 
     def other_pieces(path, record):
-        """Of another corpus, with a dictionary of equal size."""
+        """Make the data look like another corpus, with a dictionary of equal size."""
         pieces = (path / "dict.xa.txt").read_text().split("\n")
         pieces[0], pieces[5] = pieces[5], pieces[0]
         (path / "dict.xa.txt").write_text("\n".join(pieces))
@@ -88,7 +88,7 @@ TRAIN = "train synthetic --data {data} --save-dir {O}/run"
 SCORE = "score --hypotheses {raw}/test.xa --reference {raw}/test.xb -t xb"
 
 RELA = [
-    # files that are missing, or not what they should be
+    # files that are missing or of the wrong kind
     (PREPARE.replace("{raw}/test", "{raw}/nothere") + " --output {O}/d", "nothere.xa: no such file (the test set)"),
     (PREPARE.replace("{raw}/train", "{raw}/train.xa") + " --output {O}/d", "train.xa.xa: no such file"),
     (PREPARE + " --output {F}/thesis", "thesis exists and was not made by `rela prepare`"),
@@ -133,7 +133,7 @@ RELA = [
     ),
     ("analyze {last} --data {data} --output {O}/a --gold {F}/swapped.align", "which side comes first?"),
     ("analyze {last} --data {data} --output {O}/a --gold {raw}/test.align --gold-base 1", "count from 0 or from 1"),
-    # names that nobody knows
+    # unknown names
     (TRAIN + " --attention relax", "relax: no such variant; choose one of softmax, sparsemax"),
     (TRAIN.replace("synthetic", "wmt15_en_de"), "no task 'wmt15_en_de'; there are multi30k_en_de"),
     (TRAIN + " --override size=huge", "no config 'huge'"),
@@ -171,7 +171,7 @@ RELA = [
     (TRANSLATE + " --beam 0", "--beam 0: give a number of at least 1"),
     ("synthetic {O}/s --pairs many", "argument --pairs: invalid int value: 'many'"),
     ("analyze {last} --data {data} --output {O}/a --examples -1", "-1 examples: give a number of at least 0"),
-    # models and data that do not belong together
+    # models and data that do not match
     (TRANSLATE.replace("{data}", "{F}/other"), "was trained with another dict.xa.txt than that of"),
     (RANK.replace("{data}", "{F}/other"), "was trained with another dict.xa.txt than that of"),
     ("attention {last} --data {F}/other", "was trained with another dict.xa.txt than that of"),
@@ -194,12 +194,12 @@ RELA = [
 
 
 def tree(folder):
-    """Every file under a folder with its size."""
+    """Return every file under a folder with its size."""
     return {path: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("command, words", RELA, ids=lambda text: text[:70])
-def test_rela(command, words, places, tmp_path, monkeypatch, capsys):
+def test_wrong_rela_commands_give_one_line_and_write_no_files(command, words, places, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     before = {name: tree(places[name]) for name in ("F", "raw", "data", "run")}
     try:
@@ -214,7 +214,7 @@ def test_rela(command, words, places, tmp_path, monkeypatch, capsys):
     assert not [path for path in tree(tmp_path) if path.suffix not in (".log", ".json")]
 
 
-def test_there_are_as_many_as_there_should_be():
+def test_the_tables_have_at_least_40_cases():
     assert len(RELA) + len(FAIRSEQ) >= 40
 
 
@@ -254,7 +254,7 @@ FAIRSEQ = [
 
 @pytest.fixture
 def quiet():
-    """fairseq's commands change the logging of the whole process."""
+    """Restore the logging of the process, which fairseq's commands change."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield
@@ -263,7 +263,7 @@ def quiet():
 
 
 def fairseq(command, monkeypatch):
-    """A command of fairseq in this process: exit code and standard error."""
+    """Run a command of fairseq in this process; return its exit code and standard error."""
     import fairseq_cli.generate
     import fairseq_cli.interactive
     import fairseq_cli.train  # noqa: F401
@@ -283,7 +283,7 @@ SOME = [pytest.param(*row, marks=pytest.mark.slow if i % 3 else ()) for i, row i
 
 
 @pytest.mark.parametrize("command, words", SOME, ids=lambda text: text[:70])
-def test_fairseq(command, words, places, tmp_path, monkeypatch, quiet):
+def test_wrong_fairseq_commands_give_one_line(command, words, places, tmp_path, monkeypatch, quiet):
     monkeypatch.chdir(tmp_path)
     code, error = fairseq(command.format(**places, O=tmp_path), monkeypatch)
     lines = [line for line in error.splitlines() if line.startswith("fairseq_rela: error: ")]
@@ -293,8 +293,8 @@ def test_fairseq(command, words, places, tmp_path, monkeypatch, quiet):
 
 
 @pytest.mark.slow
-def test_the_right_data_are_taken_whatever_they_are_called(places, tmp_path, monkeypatch, quiet):
-    """Nothing is refused that is right: a copy of the data folder, and a checkpoint that does not say."""
+def test_the_right_data_are_accepted_under_any_name(places, tmp_path, monkeypatch, quiet):
+    """Right input is accepted: a copy of the data folder, and a checkpoint without a record of its data."""
     shutil.copytree(places["data"], tmp_path / "copy")
     state = safe_loading.load(places["last"])
     assert set(state["task_state"]) == {"translation_rela"}
@@ -319,8 +319,8 @@ def test_the_right_data_are_taken_whatever_they_are_called(places, tmp_path, mon
         ("+task.source_lang=xz", "--source-lang xz is not what"),
     ],
 )
-def test_wrong_overrides_of_hydra(override, words, places, tmp_path, capsys):
-    """In another process, as `rela train` runs it: the line names what Hydra says, and the log."""
+def test_wrong_overrides_of_hydra_give_one_line(override, words, places, tmp_path, capsys):
+    """Hydra runs in another process, as in `rela train`; the line has Hydra's message and the log."""
     command = (TRAIN + " --override " + override).format(**places, O=tmp_path)
     assert cli.main(command.split()) == 2
     error = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("warning: ")]
@@ -329,7 +329,7 @@ def test_wrong_overrides_of_hydra(override, words, places, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_fairseqs_commands_in_a_process_of_their_own(places, tmp_path):
+def test_fairseqs_commands_in_their_own_process_give_one_line(places, tmp_path):
     for arguments, words in (
         (["train", *train_arguments(places["data"], tmp_path), "--attention", "relax"], "no such variant"),
         (["validate", places["F"] / "other", "--user-dir", USER_DIR, "--path", places["last"]], "another dict.xa.txt"),
@@ -342,8 +342,8 @@ def test_fairseqs_commands_in_a_process_of_their_own(places, tmp_path):
         assert "Traceback" not in result.stderr
 
 
-def test_a_language_that_only_looks_swapped_is_taken(tmp_path):
-    """Names without a language, and those that only contain one, say nothing."""
+def test_languages_that_only_look_swapped_are_accepted(tmp_path):
+    """File names without a language, or with one as part of a word, do not show the side."""
     from fairseq_rela.data.settings import refuse_other_side
 
     for name in ("corpus", "corpus.de-en", "corpus.en", "en.de.gz.txt", "xde", os.fspath(tmp_path / "x.de" / "y")):

@@ -1,4 +1,4 @@
-"""The Triton kernels against float64, in Triton's interpreter: what test_triton.py runs in a process of its own."""
+"""The Triton kernels against float64 in Triton's interpreter; test_triton.py runs this file in its own process."""
 
 import itertools
 import sys
@@ -19,7 +19,7 @@ from fairseq_rela.kernels.triton_attention import attend  # noqa: E402
 from fairseq_rela.kernels.triton_norm import gated_rms_norm  # noqa: E402
 
 assert INTERPRETED, "run test_triton.py, or set TRITON_INTERPRET=1"
-# bfloat16 has 8 bits, and the interpreter cuts where a GPU rounds
+# bfloat16 has 8 bits, and the interpreter truncates where a GPU rounds
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 3e-3, torch.bfloat16: 3e-2}
 
 
@@ -29,7 +29,7 @@ def tensors(*lengths, bsz=2, size=32, dtype=torch.float32, seed=0):
 
 
 def padding(bsz, src_len):
-    """At the end of the first sentence, at the beginning of the last, as fairseq has both."""
+    """Return padding at the end of the first sentence and at the beginning of the last, as fairseq has both."""
     mask = torch.zeros(bsz, src_len, dtype=torch.bool)
     mask[0, -(src_len // 3) :] = True
     mask[-1, : src_len // 4] = True
@@ -37,7 +37,7 @@ def padding(bsz, src_len):
 
 
 def check(q, k, v, tolerance, num_heads=2, mask=None, seed=3, grad=None, **options):
-    """Context and gradients against the oracle; returns the context."""
+    """Compare context and gradients with the oracle; return the context."""
     scale = (q.size(-1) // num_heads) ** -0.5
     context = attend(q, k, v, scale=scale, num_heads=num_heads, key_padding_mask=mask, seed=seed, **options)
     assert context.dtype == torch.float32 and context.shape == q.shape
@@ -63,25 +63,25 @@ def test_the_plugin_does_not_import_triton():
 
 
 @pytest.mark.parametrize("dtype, causal, padded, dropout", VARIANTS)
-def test_every_variant(dtype, causal, padded, dropout):
+def test_every_variant_of_the_kernels_equals_the_oracle(dtype, causal, padded, dropout):
     q, k, v = tensors(37, *((37, 37) if causal else (50, 50)), size=16, dtype=dtype)
     mask = padding(2, k.size(0)) if padded else None
     check(q, k, v, TOLERANCE[dtype], num_heads=1, mask=mask, causal=causal, dropout=dropout)
 
 
 @pytest.mark.parametrize("tgt_len, src_len", [(1, 1), (1, 40), (40, 1), (32, 64)])
-def test_lengths(tgt_len, src_len):
+def test_all_lengths_equal_the_oracle(tgt_len, src_len):
     check(*tensors(tgt_len, src_len, src_len, bsz=1), 2e-6, dropout=0.2)
 
 
 @pytest.mark.parametrize("size, num_heads", [(12, 4), (40, 2), (64, 1)])
-def test_heads_of_any_size(size, num_heads):
+def test_heads_of_any_size_equal_the_oracle(size, num_heads):
     q, k, v = tensors(20, 21, 21, size=size)
     check(q, k, v, 2e-6, num_heads, mask=padding(2, 21), dropout=0.1)
 
 
 @pytest.mark.parametrize("layout", ["one projection", "batch first", "columns apart", "one for all sentences"])
-def test_views_are_read_where_they_lie(layout):
+def test_views_are_read_without_copies(layout):
     generator = torch.Generator().manual_seed(1)
     if layout == "one projection":
         qkv = torch.randn(20, 2, 96, generator=generator).split(32, dim=-1)
@@ -98,7 +98,7 @@ def test_views_are_read_where_they_lie(layout):
     check(q, k, v, 2e-6, mask=mask, grad=grad)
 
 
-def test_nothing_to_see_gives_zeros():
+def test_queries_without_allowed_keys_give_zeros():
     q, k, v = tensors(10, 12, 12, dtype=torch.float16)
     mask = torch.zeros(2, 12, dtype=torch.bool)
     mask[1] = True
@@ -126,7 +126,7 @@ def test_padding_is_never_read():
     assert all((x[mask.t()] == 0).all() for x in gradients[1:])
 
 
-def test_nan_is_not_hidden():
+def test_nan_is_passed_on():
     q, k, v = tensors(10, 10, 10)
     with torch.no_grad():
         q[3, 1, 0] = torch.nan
@@ -144,7 +144,7 @@ def test_no_gradient_where_the_score_is_exactly_0():
     assert context[1::2].abs().max() > 0
 
 
-def test_only_the_gradients_asked_for():
+def test_only_the_requested_gradients_are_computed():
     q, k, v = tensors(10, 10, 10)
     everything = torch.autograd.grad(attend(q, k, v, scale=1.0, num_heads=2).sum(), (q, k, v))
     for index, wanted in enumerate((q, k, v)):
@@ -153,7 +153,7 @@ def test_only_the_gradients_asked_for():
         assert torch.equal(alone, everything[index])
 
 
-def test_results_repeat_and_tiles_do_not_change_what_is_dropped(monkeypatch):
+def test_results_repeat_and_tiles_do_not_change_the_dropped_weights(monkeypatch):
     q, k, v = tensors(40, 40, 40, bsz=1)
     options = dict(scale=0.25, num_heads=2, causal=True, dropout=0.4, seed=11)
 
@@ -171,8 +171,8 @@ def test_results_repeat_and_tiles_do_not_change_what_is_dropped(monkeypatch):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-4)
 
 
-def test_the_generator_is_the_published_one():
-    """Known answers of Random123's kat_vectors, and the kernel's own mask, read out with v = 1."""
+def test_the_generator_equals_the_published_one():
+    """Known answers of Random123's kat_vectors, and the kernel's own mask, which v = 1 makes visible."""
     zero, ones = torch.zeros(1, dtype=torch.int64), torch.full((1,), 0xFFFFFFFF)
     answers = {
         (0, 7): (0x5F6FB709, 0x0D893F64, 0x4F121F81, 0x4F730A48),
@@ -190,7 +190,7 @@ def test_the_generator_is_the_published_one():
     torch.testing.assert_close(weights, oracle.kept(seed, 4, 40, 16, dropout) / (1 - dropout))
 
 
-def test_rate_and_independence_of_dropout():
+def test_dropout_has_the_right_rate_and_is_independent():
     for dropout in (0.1, 0.5):
         keep = oracle.kept(7, 8, 128, 128, dropout).double()
         assert abs(keep.mean().item() - (1 - dropout)) < 5 * (dropout * (1 - dropout) / keep.numel()) ** 0.5
@@ -205,7 +205,7 @@ def test_rate_and_independence_of_dropout():
             assert abs(correlation) < 5 / a.numel() ** 0.5
 
 
-def test_where_seeds_come_from():
+def test_seeds_come_from_torch_or_the_argument():
     q, k, v = (x.detach() for x in tensors(10, 20, 20))
 
     def dropped(seed=None, dropout=0.5):
@@ -221,11 +221,11 @@ def test_where_seeds_come_from():
     state = torch.get_rng_state()
     dropped(dropout=0.0)
     assert torch.equal(torch.get_rng_state(), state)
-    # nearly everything goes, and what stays is divided by what is left of 1
+    # almost all weights are dropped, and the others are divided by 1 - 0.99999
     assert dropped(dropout=0.99999).isfinite().all()
 
 
-def test_float16_saturates_and_takes_the_gradients_of_null_rows():
+def test_float16_saturates_and_keeps_the_gradients_of_null_rows():
     q, k, v = tensors(10, 10, 10, dtype=torch.float16)
     with torch.no_grad():
         q[0], k[0] = 300, 300  # a score of 300 * 300 * 16
@@ -241,7 +241,7 @@ def test_float16_saturates_and_takes_the_gradients_of_null_rows():
     assert (ordinary[3] == 0).all()
     grad[3] *= 1e7  # infinite in float16
     check(q, k, v, 3e-3, grad=grad)
-    # and small gradients of other rows beside a large one keep their bits
+    # and small gradients of other rows keep their bits beside a large one
     grad[5] *= 1e-6
     check(q, k, v, 3e-3, grad=grad)
 
@@ -262,7 +262,7 @@ def test_float16_saturates_and_takes_the_gradients_of_null_rows():
         (dict(dropout=-0.1), "probability"),
     ],
 )
-def test_what_cannot_be(changes, message):
+def test_unsupported_arguments_are_refused(changes, message):
     arguments = {**dict.fromkeys("qkv", torch.zeros(4, 2, 32)), "scale": 1.0, "num_heads": 2, **changes}
     with pytest.raises(InputError, match=message):
         attend(arguments.pop("q"), arguments.pop("k"), arguments.pop("v"), **arguments)
@@ -270,20 +270,20 @@ def test_what_cannot_be(changes, message):
 
 @pytest.mark.parametrize("gated", [True, False])
 @pytest.mark.parametrize("shape", [(1, 512), (11, 3, 48), (5, 7), (2, 3000)])
-def test_norm(shape, gated):
+def test_the_norm_equals_the_oracle(shape, gated):
     check_norm(torch.randn(shape, generator=torch.Generator().manual_seed(0)), gated, 2e-6)
 
 
 @pytest.mark.parametrize("gated", [True, False])
 @pytest.mark.parametrize("size", [0.0, 1e-30, 1e-20, 1e-5, 1e10, 1e30])
-def test_norm_of_extreme_values(size, gated):
+def test_the_norm_of_extreme_values_is_finite(size, gated):
     z = size * torch.randn(5, 48, generator=torch.Generator().manual_seed(0))
     y = check_norm(z, gated, 2e-6)
     assert (y == 0).all() if size == 0 else y.abs().max() > 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_norm_in_and_to_half_precision(dtype):
+def test_the_norm_reads_and_writes_half_precision(dtype):
     z = 300 * torch.randn(5, 48, generator=torch.Generator().manual_seed(0))
     for result in (dtype, torch.float32):
         assert check_norm(z.to(dtype), True, TOLERANCE[dtype], result).dtype == result
@@ -307,7 +307,7 @@ def check_norm(z, gated, tolerance, dtype=None):
     return y
 
 
-def test_norm_of_views_and_of_nothing():
+def test_the_norm_of_views_and_of_empty_tensors():
     z = torch.randn(48, 6).t()
     assert torch.equal(
         gated_rms_norm(z, torch.ones(48), None, 1e-8), gated_rms_norm(z.clone(), torch.ones(48), None, 1e-8)
@@ -327,13 +327,13 @@ def test_norm_of_views_and_of_nothing():
         (torch.zeros(1, 20000), torch.zeros(20000), None, "larger than"),
     ],
 )
-def test_what_cannot_be_normed(z, gain, gate, message):
+def test_unsupported_inputs_of_the_norm_are_refused(z, gain, gate, message):
     with pytest.raises(InputError, match=message):
         gated_rms_norm(z, gain, gate, 1e-8)
 
 
 @pytest.mark.parametrize("name", ["rela_g", "relu_rmsnorm"])
-def test_the_same_as_the_module_on_the_plain_path(name):
+def test_kernels_equal_the_module_on_the_plain_path(name):
     torch.manual_seed(0)
     module = build_attention(name, 32, 2, self_attention=True)
     x = torch.randn(9, 3, 32)
@@ -348,8 +348,8 @@ def test_the_same_as_the_module_on_the_plain_path(name):
 
 @pytest.mark.parametrize("name", ["rela_g", "rela_i", "relu", "rela_g_layernorm"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_the_module_by_kernel_and_plain(name, dtype, monkeypatch):
-    """As on a GPU: VariantAttention with the kernels of attention and norm, its gradients, and no copy in float32."""
+def test_the_module_gives_the_same_by_kernel_and_plain_path(name, dtype, monkeypatch):
+    """As on a GPU: VariantAttention with both kernels has the same gradients, and makes no copy in float32."""
     monkeypatch.setattr(backends, "find", lambda query, head_dim, attn_mask: (backends._triton(), ""))
     modules = []
     for backend, precision in (("auto", dtype), ("plain", torch.float64)):
@@ -375,8 +375,8 @@ def test_the_module_by_kernel_and_plain(name, dtype, monkeypatch):
         assert got.dtype == dtype and oracle.error(got, right) < 3 * TOLERANCE[dtype]
 
 
-def test_the_module_under_autocast(monkeypatch):
-    """What the projections make reaches the kernel in half precision, as in softmax attention; the norm is float32."""
+def test_the_module_under_autocast_keeps_the_norm_in_float32(monkeypatch):
+    """The kernel receives the projections in half precision, as in softmax attention; the norm is in float32."""
     monkeypatch.setattr(backends, "find", lambda query, head_dim, attn_mask: (backends._triton(), ""))
     modules = []
     for backend in ("auto", "plain"):

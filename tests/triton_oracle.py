@@ -1,4 +1,4 @@
-"""What the Triton kernels must compute, in float64 by autograd, and their dropout by the published generator."""
+"""The expected results of the Triton kernels, in float64 by autograd, with dropout by the published generator."""
 
 import torch
 
@@ -8,7 +8,7 @@ LOW = 0xFFFFFFFF
 
 
 def philox(counter, key, rounds):
-    """Philox4x32 (Salmon et al. 2011): four int64 tensors of 32-bit words, from four such and two integers."""
+    """Return Philox4x32 (Salmon et al. 2011): four int64 tensors of 32-bit words, from four such and two keys."""
     a, b, c, d = counter
     for step in range(rounds):
         first, second = ((key[i] + step * KEY_STEPS[i]) & LOW for i in range(2))
@@ -19,13 +19,13 @@ def philox(counter, key, rounds):
 
 
 def _product(x, constant):
-    """High and low 32 bits of a product that int64 cannot hold."""
+    """Return the high and low 32 bits of a product that is too large for int64."""
     low, high = (x & 0xFFFF) * constant, (x >> 16) * constant
     return (high + (low >> 16)) >> 16, ((high & 0xFFFF) << 16) + low & LOW
 
 
 def kept(seed, heads, tgt_len, src_len, dropout, device="cpu"):
-    """``(heads, T, S)``, True where dropout keeps a weight; heads counts sentence * H + head."""
+    """Return ``(heads, T, S)``, True where dropout keeps a weight; the first index is sentence * H + head."""
     blocks = (src_len + 7) // 8
     head, query, block = (
         torch.arange(n, device=device).view(shape)
@@ -35,13 +35,13 @@ def kept(seed, heads, tgt_len, src_len, dropout, device="cpu"):
     words = philox((zero + query, zero + block, zero + head, zero), (seed & LOW, seed >> 32), 7)
     halves = [half for word in words for half in (word & 0xFFFF, word >> 16)]
     a0, a1, b0, b1, c0, c1, d0, d1 = halves
-    # low halves come first, and the last choice of word changes fastest: the order in which the kernel joins them
+    # low halves come first, and the last index of a word changes fastest, which is the kernel's order
     bits = torch.stack((a0, a1, c0, c1, b0, b1, d0, d1), dim=-1).flatten(2)
     return bits[..., :src_len] >= round(dropout * 65536)
 
 
 def attention(q, k, v, scale, num_heads, mask=None, causal=False, dropout=0.0, seed=0):
-    """``(T, B, d)``, from q, k and v in float64."""
+    """Return the context ``(T, B, d)`` from q, k and v in float64."""
     (tgt_len, bsz, size), src_len = q.shape, k.size(0)
 
     def split(x):
@@ -61,12 +61,12 @@ def attention(q, k, v, scale, num_heads, mask=None, causal=False, dropout=0.0, s
 
 
 def gated_rms_norm(z, gain, gate, eps):
-    """From vectors in float64."""
+    """Return the norm of vectors in float64."""
     y = gain * z / (z.square().mean(-1, keepdim=True) + eps).sqrt()
     return y if gate is None else y * torch.sigmoid(gate * z)
 
 
 def error(got, expected):
-    """The largest difference, as a share of the largest expected value."""
+    """Return the largest difference, divided by the largest expected value."""
     difference = (got.double() - expected).abs().max()
     return (difference / expected.abs().max().clamp(min=1e-30)).item()

@@ -1,7 +1,7 @@
-"""Small archives of the shapes that the WMT corpora have, by their addresses, and a copy of configs/ that fetches them.
+"""Small archives in the form of the WMT corpora, by their addresses, and a copy of configs/ that fetches them.
 
-The shapes are written down here once more, from the descriptions of the corpora, so that a wrong member or format in
-``configs/corpus/`` shows. The text is that of the news test sets where they are at hand, and made up otherwise.
+The forms are written here independently, from the descriptions of the corpora, so that a wrong member or format in
+``configs/corpus/`` is found. The text comes from the news test sets if they are available, or is generated.
 """
 
 import gzip
@@ -41,7 +41,7 @@ def _made_up(lang, length, rng):
 
 
 class Text:
-    """Pairs of lines of a language pair, dealt out without repetition."""
+    """Pairs of lines of a language pair, handed out without repetition."""
 
     def __init__(self, pair):
         name, *self.langs = _NEWS_FILES[pair]
@@ -65,7 +65,7 @@ def plain(lines):
 
 
 def sgm(lines, lang, kind):
-    """A test set as the organisers give it out; kind is srcset or refset."""
+    """Return a test set in the organisers' format; kind is srcset or refset."""
     documents = []
     for start in range(0, len(lines), 7):
         segments = "".join(f'<seg id="{i}"> {line} </seg>\n' for i, line in enumerate(lines[start : start + 7], 1))
@@ -105,7 +105,7 @@ def zipped(members):
 
 
 def _sides(template, lines, first="de", other="en"):
-    """Two plain members; the template has {} for the language."""
+    """Return two plain members; the template has {} for the language."""
     return {template.format(lang): plain(lines[lang]) for lang in (first, other)}
 
 
@@ -118,7 +118,7 @@ def _test_set(prefix, source, target, lines):
 
 @lru_cache(maxsize=None)
 def archives():
-    """Address to the bytes that are there."""
+    """Return address to the bytes of the archive."""
     de, fr, fi, zh, ro = (Text(pair) for pair in ("de-en", "fr-en", "fi-en", "zh-en", "ro-en"))
     files = {}
     statmt, data = "http://www.statmt.org", "http://data.statmt.org"
@@ -143,7 +143,7 @@ def archives():
         }
     )
     giga = fr.take(70)
-    # called tar, and is a gz'd one with gz members
+    # called tar, but is a gzipped tar with gzipped members
     files[f"{statmt}/wmt10/training-giga-fren.tar"] = tar(
         {f"giga-fren.release2.fixed.{lang}.gz": gzip.compress(plain(giga[lang])) for lang in ("fr", "en")}
     )
@@ -155,7 +155,7 @@ def archives():
             "test/newstest2013-src.fr.sgm": sgm(dev_fr["fr"], "fr", "srcset"),
         }
     )
-    # English is the same for all languages in truth: the French test of this archive has its own
+    # the real English side is the same for all languages; the French test of this archive has its own here
     files["https://statmt.org/wmt13/test.tgz#fr"] = tar(
         {
             "test/newstest2013-src.en.sgm": sgm(dev_fr["en"], "en", "srcset"),
@@ -211,7 +211,7 @@ def archives():
         }
     )
 
-    # only at the mirror, and there a zip
+    # only at the mirror, where it is a zip
     files[
         "https://huggingface.co/datasets/wmt/wmt18/resolve/main-zip/translation-task/training-parallel-nc-v13.zip"
     ] = zipped(_sides("training-parallel-nc-v13/news-commentary-v13.zh-en.{}", zh.take(150), "zh"))
@@ -265,7 +265,7 @@ def archives():
 
 
 PAIRS = {
-    # how many the archives above hold, in the order in which the corpus files name them
+    # numbers of lines in the archives above, in the order of the corpus files
     "wmt14_en_de": {"train": [250, 120, 40], "valid": [20], "test": [30], "subsets": [25]},
     "wmt14_en_fr": {"train": [150, 80, 60, 40, 70], "valid": [20], "test": [30]},
     "wmt18_en_fi": {"train": [200, 100, 80, 50], "valid": [20], "test": [25]},
@@ -284,7 +284,7 @@ TASKS = [name for name in PAIRS if " " not in name]
 
 
 def local_configs(folder, server_url):
-    """A copy of configs/ whose addresses are below ``server_url`` and whose counts are those of the archives here."""
+    """Make a copy of configs/ with addresses below ``server_url`` and the counts of the archives here."""
     shutil.copytree(ROOT / "configs", folder)
     for task in TASKS:
         path = folder / "corpus" / f"{task}.yaml"
@@ -314,7 +314,7 @@ def _localise(spec, counts, server_url, task):
 
 
 def _local(entry, server_url, task):
-    """An entry of urls, without checksums."""
+    """Return an entry of urls without checksums."""
     if isinstance(entry, dict):
         entry = entry["url"]
     if isinstance(entry, list):
@@ -325,7 +325,7 @@ def _local(entry, server_url, task):
 
 
 def served(files):
-    """The same by their path at the server of :func:`local_configs`."""
+    """Return the archives by their path at the server of :func:`local_configs`."""
     return {"/" + address.replace("://", "/").replace("#", "?"): content for address, content in files.items()}
 
 
@@ -334,7 +334,7 @@ def reference_length(lines):
 
 
 def test_reference(task):
-    """The reference of a task's test set, read out of its archive in the plainest way."""
+    """Return the reference of a task's test set, read from its archive by the simplest code."""
     address, member = {
         "wmt14_en_de": ("https://statmt.org/wmt14/test-full.tgz", "test-full/newstest2014-deen-ref.de.sgm"),
         "wmt14_en_fr": ("https://statmt.org/wmt14/test-full.tgz", "test-full/newstest2014-fren-ref.fr.sgm"),
