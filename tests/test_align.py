@@ -207,7 +207,7 @@ def test_align_writes_the_links_of_one_head(checkpoint, data, texts, tmp_path, c
         write(tmp_path / path.name, list(read_lines(path))[:2])
     few = ["--source", tmp_path / source.name, "--target", tmp_path / target.name]
     assert rela("align", checkpoint, *few) == 0
-    assert "warning: 2 pairs say little" in capsys.readouterr().err
+    assert "warning: 2 pairs are too few" in capsys.readouterr().err
 
 
 def test_the_reverse_model_chooses_the_head_it_agrees_with(checkpoint, data, texts, tmp_path, monkeypatch):
@@ -291,8 +291,8 @@ TEXT = "analyze {C} --data {D} --output {O} --source {S} --target {T}"
         (TEXT + " --examples-of 40", "sentences 0 to 39"),
         ("analyze {C} --data {D} --output {O} --heat-map cross.layer0.mean", "--heat-map needs --examples-of"),
         ("analyze {C} --data {D} --output {O} --examples-of 1 --heat-map cross.0.1", "give SITE.layerL.headH"),
-        (TEXT + " --examples-of 1 --heat-map cross.layer2.mean", "cross has the layers 0 to 1"),
-        (TEXT + " --examples-of 1 --heat-map cross.layer0.head4", "the layer has the heads 0 to 3"),
+        (TEXT + " --examples-of 1 --heat-map cross.layer2.mean", "no such layer; give a layer of cross from 0 to 1"),
+        (TEXT + " --examples-of 1 --heat-map cross.layer0.head4", "no such head; give a head from 0 to 3"),
         ("align {C} --source {S} --target {T} --output {O} --head layer0", "give a name such as normal.layer1.head3"),
         ("align {C} --source {S} --target {T} --output {O} --head normal.layer7.mean", "there are normal.layer0.head0"),
         ("align {C} --source {S} --target {T} --output {O} --reverse-data {D}", "the data folder of --reverse"),

@@ -219,7 +219,7 @@ def test_what_cannot_be_captured_is_named(task):
     with pytest.raises(InputError, match="no subset 'nothere'"):
         next(capture(make_model(task=task), task, "nothere"))
     model = make_model(task=task, max_target_positions=10)
-    with pytest.raises(InputError, match=r"test, sentence \d+: \d+ target pieces, the model takes 10"):
+    with pytest.raises(InputError, match=r"test, sentence \d+: \d+ target pieces, but the model takes 10"):
         next(capture(model, task, "test"))
 
 

@@ -310,7 +310,7 @@ def test_one_level_alone(analyze, task, tmp_path):
 
 def test_sentences_without_words_have_no_word_level():
     sentences = [Sentence(["a", "</s>"], ["b", "</s>"]), Sentence(["</s>"], ["</s>"])]
-    with pytest.raises(InputError, match="no sentence has words on both sides, once targets are shuffled"):
+    with pytest.raises(InputError, match="no sentence has words on both sides after shuffling the targets"):
         make_levels(Options(), sentences, "test")
     with pytest.raises(InputError, match="test: no sentence has words on both sides; give --level pieces"):
         make_levels(Options(level="words"), sentences[1:] * 2, "test")

@@ -131,7 +131,7 @@ def test_figure_2_shows_trained_models(benched):
     assert speeds.decoding[0].speeds["rela_g"] == pytest.approx(want)
     assert len(rows(speeds.decoding)) == 20
     figure = speed_figure(speeds)
-    assert "trained models on" in figure.caption and "fresh weights" not in figure.caption
+    assert "trained models on" in figure.caption and "random weights" not in figure.caption
     pytest.importorskip("matplotlib")
     figure.draw()
     record = json.loads(json.dumps(benched[1]).replace('"rela_g"', '"rela_g (seed-2)"'))
@@ -234,7 +234,7 @@ def test_record_of_training_on_real_text(on_text, data):
 
 def test_what_cannot_be_trained_is_refused(data, tmp_path):
     for request, match in (
-        (real_text.Request(data, ("rela",), 1), "--attention rela: no such variant; choose of softmax"),
+        (real_text.Request(data, ("rela",), 1), "--attention rela: no such variant; choose from softmax"),
         (real_text.Request(tmp_path, ("rela_g",), 1), "not a data folder"),
         (real_text.Request(data, ("rela_g",), 1, 1), "no training pair has at most 1 pieces; give more --max-tokens"),
     ):

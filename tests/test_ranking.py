@@ -154,7 +154,7 @@ def test_equal_sentences_do_not_come_to_each_other(targets, seed):
 
 @pytest.mark.parametrize("targets", [["a"], ["a", "a"], ["a", "a", "b"]])
 def test_nothing_to_shuffle(targets):
-    with pytest.raises(ValueError, match="nothing to shuffle"):
+    with pytest.raises(ValueError, match="cannot shuffle"):
         damage([Pair("s", target) for target in targets], "shuffled", random.Random(1))
 
 

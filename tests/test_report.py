@@ -385,7 +385,7 @@ def test_words_are_held_against_the_paper(tmp_path):
         assert f"The paper analyses words. Measured at the level of {level}." in text
         assert "Null rate of the attention averaged over the heads of a layer" in text and "1.23" in text
         assert "almost no null queries" in text
-        lacks = "sparsity, null rates and head diversity of words, which are the paper’s"
+        lacks = "sparsity, null rates and head diversity of words, as in the paper"
         assert (lacks in text) == (level == "pieces")
 
 
@@ -425,7 +425,7 @@ def test_what_is_quoted_of_the_paper(page):
     text = " ".join("".join(parse(page).text).split())
     assert "The paper ranks the pairs of the WMT14 En-De training corpus by the null rate" in text
     assert "crawled" not in text and "highest variance" not in text
-    assert "The paper prints a variance over heads of 0.256" in text
+    assert "The paper reports a variance over heads of 0.256" in text
     for choice in ("once the weights on the end of the sentence are left out", "none its own", "weights as they are"):
         assert choice in text
 
@@ -477,7 +477,7 @@ def test_sites_are_rows_of_table_1_and_no_changed_settings(tmp_path, override):
     report.write_report(runs, output)
     assert cells(output, 13) == ["30.50 ± 0.71 (31.50 ± 0.71), 2 seeds; 33.00 (34.00)†"]
     assert cells(output, 7) == ["-"]
-    assert "Of no row of the paper: rela_g (encoder,decoder) 20.00 (21.00)." in "".join(parse(output).text)
+    assert "Not in the paper: rela_g (encoder,decoder) 20.00 (21.00)." in "".join(parse(output).text)
 
 
 def test_seeds_are_averaged_in_tables_5_and_6(tmp_path):
@@ -533,7 +533,7 @@ def test_runs_of_other_tasks_stand_apart(tmp_path):
 BROKEN = {
     "not valid JSON": lambda run: (run / "score.json").write_text("{"),
     "format 2": lambda run: (run / "rank.json").write_text('{"format": 2}'),
-    "not as `rela analyze` writes it": lambda run: (run / "analysis.json").write_text('{"format": 1}'),
+    "not in the format of `rela analyze`": lambda run: (run / "analysis.json").write_text('{"format": 1}'),
     "not a record": lambda run: (run / "score.json").write_text("[]"),
     "another checkpoint": lambda run: (run / "translate.json").write_text('{"checkpoint": "6"}'),
     "no such run folder": shutil.rmtree,

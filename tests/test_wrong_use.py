@@ -171,7 +171,7 @@ RELA = [
     (TRANSLATE + " --max-len-a inf", "--max-len-a inf: give a number"),
     (TRANSLATE + " --beam 0", "--beam 0: give a number of at least 1"),
     ("synthetic {O}/s --pairs many", "argument --pairs: invalid int value: 'many'"),
-    ("analyze {last} --data {data} --output {O}/a --examples -1", "-1 examples: give a number of at least 0"),
+    ("analyze {last} --data {data} --output {O}/a --examples -1", "--examples -1: give a number of at least 0"),
     # models and data that do not belong together
     (TRANSLATE.replace("{data}", "{F}/other"), "was trained with another dict.xa.txt than that of"),
     (RANK.replace("{data}", "{F}/other"), "was trained with another dict.xa.txt than that of"),

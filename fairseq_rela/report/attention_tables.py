@@ -1,4 +1,4 @@
-"""Tables 5 and 6 of the paper, alignment error rates and head diversity, and null rates of the mean of heads."""
+"""Tables 5 and 6 of the paper (alignment error rates, head diversity), and null rates of the mean over heads."""
 
 from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
@@ -51,7 +51,8 @@ def _paired(group: Optional[Group], keys: Sequence[str]) -> List[Tuple[str, Opti
 
 
 def _ours(group: Optional[Group]) -> str:
-    return f"ours on {group.title}" if group else "ours: none is measured"
+    """Return the end of a caption, which names our test set."""
+    return f"ours on {group.title}" if group else "ours: not measured"
 
 
 def _level_note(group: Group) -> str:
@@ -72,7 +73,7 @@ def _table_5(group: Optional[Group]) -> Table:
         rows.append(cells)
     note = (
         "In percent, lower is better. AoL: mean over layers of the layer attention’s AER; AoH: of the best head’s. "
-        f"{_layer_attention_note(group)} The paper’s models, language pair and gold alignment are other ones than ours."
+        f"{_layer_attention_note(group)} The paper has other models, another language pair and another gold alignment."
     )
     head = pairs_head(list(_AER_MEANS), Cell("ours", "n other"))
     notes = [note, *(_against_softmax(group) if group else ())]
@@ -83,9 +84,10 @@ def _layer_attention_note(group: Optional[Group]) -> str:
     runs = group.runs if group else []
     normalised = [run.label for run in runs if run.files["analysis"].get("layer_attention") == "normalised"]
     if not normalised:
-        return "The layer attention is the mean over the heads of the weights as they are."
+        return "The layer attention is the mean of the raw weights over the heads."
     return (
-        f"The layer attention is the mean of the weights as they are; in {', '.join(normalised)} of normalised heads."
+        f"The layer attention is the mean of the raw weights over the heads; in {', '.join(normalised)}, each row of "
+        "each head is first divided by its sum."
     )
 
 

@@ -10,7 +10,7 @@ from .table import NONE, Cell, Table, pairs_head, row_name
 
 
 def table_1(groups: Sequence[Group]) -> Table:
-    """Return the ablation, with one column for each group of scored runs."""
+    """Return Table 1, the ablation, with one column for each group of scored runs."""
     scored = [group for group in groups if _scored(group)]
     comparable = [group.is_test_set_of(paper.TABLE_1_TASK) for group in scored]
     head = [Cell("row"), Cell("model"), Cell("paper: WMT14 En-De", "n paper")]
@@ -26,15 +26,15 @@ def table_1(groups: Sequence[Group]) -> Table:
             cells.append(Cell("; ".join(found) or NONE, "n ours" if same else "n other"))
         rows.append(cells)
     others = [f"{name_of(runs)} {_both_scores(runs)}" for g in scored for runs in _scored(g) if runs[0].row is None]
-    notes = [f"Of no row of the paper: {'; '.join(others)}."] if others else []
+    notes = [f"Not in the paper: {'; '.join(others)}."] if others else []
     if not any(comparable):
-        notes.append("No run of WMT14 En-De is here.")
+        notes.append("No run is of WMT14 En-De.")
     notes.append(f"The paper’s signature: {paper.SIGNATURE}.")
     return Table("Table 1: ablation, sacreBLEU (tokenised BLEU)", [head], rows, notes)
 
 
 def table_3(groups: Sequence[Group]) -> Table:
-    """Return the BLEU scores on the other tasks."""
+    """Return Table 3, the BLEU scores on the other tasks."""
     rows = []
     for key in paper.COMPARED:
         cells = [row_name(paper.NAMES[key])]

@@ -97,6 +97,7 @@ class Run(NamedTuple):
 
     @property
     def parameters(self) -> Optional[int]:
+        """The number of parameters of the model; None if it was not recorded."""
         return self.files.get("analysis", self.files.get("attention", {})).get("parameters")
 
     @property
@@ -127,6 +128,7 @@ class Run(NamedTuple):
 
     @property
     def alignment(self) -> Optional[Dict[str, Any]]:
+        """The alignment error rates of analysis.json; None if there is no gold alignment."""
         return self.files.get("analysis", {}).get("alignment")
 
     @property
