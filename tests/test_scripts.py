@@ -48,7 +48,7 @@ def test_an_environment_of_somebody_else_is_left_alone(script, tmp_path):
     (venv / "pyvenv.cfg").write_text("theirs")
     env = {"PYTHON": program(tmp_path / "python", "exit 0"), "VENV": str(venv)}
     result = run("bash", ROOT / "scripts" / script, env=env)
-    assert result.returncode == 2 and "was not made by these scripts and is left alone" in result.stderr
+    assert result.returncode == 2 and "was not made by these scripts and is not changed" in result.stderr
     assert [p.name for p in venv.iterdir()] == ["pyvenv.cfg"]
 
 
