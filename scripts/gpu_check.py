@@ -52,8 +52,9 @@ TIMED = [(256, 16), (128, 32), (64, 64), (32, 128), (8, 512), (2, 2048), (1, 819
 def main():
     """Run the checks that the command line asks for, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for option in ("quick", "times", "tiles"):
-        parser.add_argument(f"--{option}", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="check fewer lengths")
+    parser.add_argument("--times", action="store_true", help="also print times and peak memory")
+    parser.add_argument("--tiles", action="store_true", help="also try other tiles than the default ones")
     arguments = parser.parse_args()
     device = torch.device("cpu" if gpu.INTERPRETED else "cuda")
     reason = gpu.unavailable(device)

@@ -87,11 +87,11 @@ def median_ratio(seconds: Sequence[float], others: Sequence[float]) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--raw", type=Path, metavar="FOLDER")
-    parser.add_argument("--lines", type=int, default=200_000, help="pairs to generate (%(default)s)")
-    parser.add_argument("--languages", nargs=2, default=["en", "de"], metavar="LANG")
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--raw", type=Path, metavar="FOLDER", help="raw text (default: generated)")
+    parser.add_argument("--lines", type=int, default=200_000, help="pairs to generate (default: %(default)s)")
+    parser.add_argument("--languages", nargs=2, default=["en", "de"], metavar="LANG", help="source and target")
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="numbers of processes to compare")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds (default: %(default)s)")
     arguments = parser.parse_args()
     load_plugin()  # so that the import of fairseq is not timed
     most = max(arguments.workers)
@@ -126,7 +126,7 @@ def main() -> int:
         alone = [one["raw to BPE"] for one in times[arguments.workers.index(1)]]
         print(
             f"{most} runs in parallel with one process each: raw to BPE in {statistics.median(at_a_time):.2f} s; "
-            f"so {most} processes that share nothing do {most * median_ratio(alone, at_a_time):.2f} times as much as one"
+            f"so {most} processes that share nothing do {most * median_ratio(alone, at_a_time):.2f} times the work"
         )
     return 0
 

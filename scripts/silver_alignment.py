@@ -25,7 +25,9 @@ def main() -> int:
     parser.add_argument("--output", type=Path, required=True, help="file to write, with silver in its name")
     parser.add_argument("--subset", default="test", help="train, valid or test (default)")
     parser.add_argument(
-        "--sentences", type=Path, help='align these pairs of words, "source ||| target", together with the data instead'
+        "--sentences",
+        type=Path,
+        help='also align these pairs, "source ||| target", and write only their links',
     )
     options = parser.parse_args()
     try:

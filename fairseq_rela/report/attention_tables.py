@@ -7,7 +7,7 @@ from . import paper
 from .figure import SITE_NAMES, level_text
 from .groups import Group
 from .run import Run
-from .seeds import after, by_settings, mean, mean_and_deviation, name_of
+from .seeds import by_settings, common_label, mean, mean_and_deviation, seeds_note
 from .table import NONE, Cell, Table, number, pairs_head, row_name
 
 _AER_MEANS = {f"{kind} {mean}": (kind, mean.lower()) for kind in ("normal", "shifted") for mean in ("AoL", "AoH")}
@@ -45,9 +45,9 @@ def _paired(group: Optional[Group], keys: Sequence[str]) -> List[Tuple[str, Opti
     left = by_settings(group.runs) if group else []
     for key in keys:
         same = [runs for runs in left if runs[0].is_everywhere(key)]
-        rows += [(paper.NAMES[key] + after(runs), key, runs) for runs in same] or [(paper.NAMES[key], key, [])]
+        rows += [(paper.NAMES[key] + seeds_note(runs), key, runs) for runs in same] or [(paper.NAMES[key], key, [])]
         left = [runs for runs in left if runs not in same]
-    return rows + [(name_of(runs) + after(runs), None, runs) for runs in left]
+    return rows + [(common_label(runs) + seeds_note(runs), None, runs) for runs in left]
 
 
 def _ours(group: Optional[Group]) -> str:
@@ -96,7 +96,7 @@ def _against_softmax(group: Group) -> Iterator[str]:
 
     Means over seeds are compared.
     """
-    rows = [(name_of(runs), runs[0].attention, _aer_means(runs)) for runs in by_settings(group.runs)]
+    rows = [(common_label(runs), runs[0].attention, _aer_means(runs)) for runs in by_settings(group.runs)]
     softmax = next((means for _, attention, means in rows if attention == "softmax"), None)
     for label, attention, means in rows if softmax else ():
         if attention == "softmax":
@@ -168,7 +168,7 @@ def _layer_nulls(group: Group) -> Table:
             layers = list(zip(*(run.layers.get(site, []) for run in runs)))
             rates = [mean_and_deviation([layer.layer_null_rate for layer in same], 2, 100) or NONE for same in layers]
             cells = [Cell(rate, "n") for rate in rates + [NONE] * (depth - len(rates))]
-            rows.append([row_name(name_of(runs) + after(runs)), Cell(SITE_NAMES[site], "word"), *cells])
+            rows.append([row_name(common_label(runs) + seeds_note(runs)), Cell(SITE_NAMES[site], "word"), *cells])
     note = "In percent. The paper reports almost no null queries once the heads of a layer are averaged. "
     title = f"Null rate of the attention averaged over the heads of a layer; {_ours(group)}"
     return Table(title, [head], rows, [note + _level_note(group)])

@@ -5,7 +5,7 @@ from typing import List, Sequence
 from . import paper
 from .groups import Group
 from .run import Run
-from .seeds import after, by_settings, mean_and_deviation, name_of
+from .seeds import by_settings, common_label, mean_and_deviation, seeds_note
 from .table import NONE, Cell, Table, pairs_head, row_name
 
 
@@ -25,7 +25,9 @@ def table_1(groups: Sequence[Group]) -> Table:
             found = [_both_scores(runs) for runs in _scored(group) if runs[0].row == row]
             cells.append(Cell("; ".join(found) or NONE, "n ours" if same else "n other"))
         rows.append(cells)
-    others = [f"{name_of(runs)} {_both_scores(runs)}" for g in scored for runs in _scored(g) if runs[0].row is None]
+    others = [
+        f"{common_label(runs)} {_both_scores(runs)}" for g in scored for runs in _scored(g) if runs[0].row is None
+    ]
     notes = [f"Not in the paper: {'; '.join(others)}."] if others else []
     if not any(comparable):
         notes.append("No run is of WMT14 En-De.")
@@ -40,7 +42,7 @@ def table_3(groups: Sequence[Group]) -> Table:
         cells = [row_name(paper.NAMES[key])]
         for task, published in paper.TABLE_3.items():
             scored = [runs for group in groups if group.is_test_set_of(task) for runs in _scored(group)]
-            found = [_score(runs, "bleu") + after(runs) for runs in scored if runs[0].is_everywhere(key)]
+            found = [_score(runs, "bleu") + seeds_note(runs) for runs in scored if runs[0].is_everywhere(key)]
             cells += [Cell(f"{published[key]:.1f}", "n paper"), Cell("; ".join(found) or NONE, "n ours")]
         rows.append(cells)
     head = pairs_head([paper.TASK_NAMES[task] for task in paper.TABLE_3], Cell("measured", "n"))
@@ -59,4 +61,4 @@ def _score(runs: Sequence[Run], key: str) -> str:
 def _both_scores(runs: Sequence[Run]) -> str:
     """Return the sacreBLEU and tokenised BLEU of runs of the same settings."""
     tokenised = _score(runs, "tokenised_bleu")
-    return _score(runs, "bleu") + (f" ({tokenised})" if tokenised else "") + after(runs)
+    return _score(runs, "bleu") + (f" ({tokenised})" if tokenised else "") + seeds_note(runs)

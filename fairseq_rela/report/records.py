@@ -13,7 +13,7 @@ from ..experiment.naming import SITES_KEYS, split_override
 from ..files.records import read_record
 from ..variants import SITES
 from .characters import writable
-from .run import Example, Layer, Run, label_of
+from .run import Example, Layer, Run, attention_label
 
 FORMAT = 1
 _FILES = ("score", "train", "translate", "attention", "analysis", "examples", "rank")
@@ -71,7 +71,7 @@ def _load_run(folder: Path) -> Run:
         _check_alignment(files.get("analysis", {}).get("alignment"))
     attention, sites = _attention(folder, files, by_level.get(level, {}))
     analysis = files.get("analysis", {})
-    label = analysis.get("label") or (attention and label_of(attention, sites)) or folder.name
+    label = analysis.get("label") or (attention and attention_label(attention, sites)) or folder.name
     return Run(
         folder=folder,
         label=writable(label),

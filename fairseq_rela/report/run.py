@@ -137,11 +137,13 @@ class Run(NamedTuple):
         return any(layer.null_rate > 0 for layers in self.layers.values() for layer in layers)
 
 
-def run_label(run: Run) -> str:
-    """Return the label of a run without its folder, which is the same for runs that differ only in their seed."""
-    return writable(run.files.get("analysis", {}).get("label") or label_of(run.attention or "", run.attention_sites))
+def settings_label(run: Run) -> str:
+    """Return the label of a run without the name of its folder: that of all runs which differ only in their seed."""
+    return writable(
+        run.files.get("analysis", {}).get("label") or attention_label(run.attention or "", run.attention_sites)
+    )
 
 
-def label_of(attention: str, sites: Sequence[str]) -> str:
+def attention_label(attention: str, sites: Sequence[str]) -> str:
     """Return the label of an attention at these sites, such as ``rela_g`` or ``rela_g (cross)``."""
     return attention if len(sites) == len(SITES) else f"{attention} ({','.join(sites)})"
