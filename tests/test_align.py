@@ -233,7 +233,7 @@ def test_the_reverse_model_chooses_the_head_it_agrees_with(checkpoint, data, tex
     assert result.lines == ["0-2 1-1 2-0"] and result.record["head"] == "normal.layer0.head1"
     assert (result.record["rule"], result.record["value"]) == ("agreement", 1.0)
     assert "head normal.layer0.head0 of the reverse model" in aligning.describe(result.record)
-    with pytest.raises(InputError, match="is of xa-xb; a reverse model translates xb-xa"):
+    with pytest.raises(InputError, match="has the languages xa-xb; give the data folder of a model for xb-xa"):
         aligning.align(checkpoint, source, target, data, reverse=checkpoint)
 
 

@@ -80,7 +80,8 @@ def align(
     folder = _data_of(checkpoint, data, "--data")
     back = None if reverse is None else _data_of(reverse, reverse_data, "--reverse-data")
     if back is not None and back.languages != folder.languages[::-1]:
-        raise InputError(f"{back} is of {back.pair}; a reverse model translates {'-'.join(folder.languages[::-1])}")
+        pair = "-".join(folder.languages[::-1])
+        raise InputError(f"{back} has the languages {back.pair}; give the data folder of a model for {pair}")
     names, forward, text = _positions(checkpoint, folder, source, target, tokenised, max_tokens)
     record: Dict[str, Any] = {"format": FORMAT, "checkpoint": str(checkpoint), "sha256": sha256(checkpoint)}
     if head is not None:

@@ -77,7 +77,7 @@ def rank(
         choice: the fields of :class:`fairseq_rela.analysis.selections.Choice`.
 
     Raises:
-        InputError: a file is missing or not UTF-8, the files differ in length, the model is of other data, an option
+        InputError: a file is missing or not UTF-8, the files differ in length, the model was trained on other data, an option
             has a bad value, or an output exists that was made from other inputs.
     """
     chosen = Choice(**choice)
