@@ -242,7 +242,7 @@ def test_unknown_pieces_keep_their_word(task, data, tmp_path):
     (tmp_path / "bpe").mkdir()
     shutil.copy(data / "bpe" / "test.xa", tmp_path / "bpe" / "test.xa")
     shutil.copy(data / "bpe" / "valid.xb", tmp_path / "bpe" / "test.xb")
-    with pytest.raises(InputError, match=r"test\.xb is not the text of the binary data"):
+    with pytest.raises(InputError, match=r"test\.xb is not the text of the binarised data"):
         read_sentences(task, tmp_path, "test")
 
 

@@ -554,7 +554,7 @@ def test_weights_of_another_shape_are_refused(tmp_path):
     bad = examples("rela_g")
     bad["sentences"][0]["source"] = ["a"]
     run = make_run(tmp_path / "run", "rela_g", examples=bad)
-    with pytest.raises(InputError, match=r"examples\.json: not as"):
+    with pytest.raises(InputError, match=r"examples\.json: not in the format of"):
         load_runs([run])
 
 
@@ -587,7 +587,7 @@ def test_outputs_are_replaced_whole_and_foreign_folders_are_left(tmp_path, page,
         report.write_report([run], output)
     assert (tmp_path / "report_figures" / "mine.txt").read_text() == "kept"
     (tmp_path / "other_figures").write_text("kept")
-    with pytest.raises(InputError, match="other_figures is a file, where the folder of the figures has to be"):
+    with pytest.raises(InputError, match="other_figures is a file, but the figures need a folder of this name"):
         report.write_report([run], tmp_path / "other.html")
 
 

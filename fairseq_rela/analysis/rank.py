@@ -77,8 +77,8 @@ def rank(
         choice: the fields of :class:`fairseq_rela.analysis.selections.Choice`.
 
     Raises:
-        InputError: a file is missing or not UTF-8, the files differ in length, the model was trained on other data, an option
-            has a bad value, or an output exists that was made from other inputs.
+        InputError: a file is missing or not UTF-8, the files differ in length, the model was trained on other data, an
+            option has a bad value, or an output exists that was made from other inputs.
     """
     chosen = Choice(**choice)
     if workers is not None and workers < 1:
