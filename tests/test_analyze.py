@@ -505,7 +505,7 @@ def test_files_that_do_not_fit(analyze, task, corpus, data, tmp_path):
     refused("two files", gold=plain, gold_sentences=files[:1])
     for name, text in (("few.xa", texts[0]), ("few.xb", texts[1])):
         written(name, *text[1:])
-    refused("59 sentences, the subset 60", gold=plain, gold_sentences=(tmp_path / "few.xa", tmp_path / "few.xb"))
+    refused("59 sentences, but the subset 60", gold=plain, gold_sentences=(tmp_path / "few.xa", tmp_path / "few.xb"))
     assert analyze(model, gold=plain, gold_sentences=[corpus / "test.xa", corpus / "test.xb"])["alignment"]
     refused("tags has 1 lines for 60 sentences", tags=written("tags", "NOUN"))
     refused(r"tags, line 1: 1 tags for \d+ words", source_tags=written("tags", *["NOUN"] * SENTENCES))
@@ -551,7 +551,7 @@ def test_words_that_unknown_pieces_hide_are_not_counted_against_gold(data, tmp_p
     with pytest.raises(InputError, match="1 sentences of test have unknown pieces.*--source and --target"):
         refuse_hidden_words(hidden, task, tmp_path, "test", True)
     refuse_hidden_words(hidden, task, tmp_path, "test", False)
-    assert "words are off" in capsys.readouterr().err
+    assert "words are inexact" in capsys.readouterr().err
     refuse_hidden_words(hidden, task, data, "test", True)  # which has bpe/
     assert capsys.readouterr().err == ""
 

@@ -236,7 +236,10 @@ def test_what_cannot_be_trained_is_refused(data, tmp_path):
     for request, match in (
         (real_text.Request(data, ("rela",), 1), "--attention rela: no such variant; choose from softmax"),
         (real_text.Request(tmp_path, ("rela_g",), 1), "not a data folder"),
-        (real_text.Request(data, ("rela_g",), 1, 1), "no training pair has at most 1 pieces; give more --max-tokens"),
+        (
+            real_text.Request(data, ("rela_g",), 1, 1),
+            "no training pair has at most 1 pieces; give a larger --max-tokens",
+        ),
     ):
         with pytest.raises(InputError, match=match):
             run_benchmark(tmp_path, PLAN, parts=["training"], progress=lambda line: None, real=request)

@@ -296,7 +296,7 @@ def test_speeds_of_a_benchmark(tmp_path):
     record.write_text(json.dumps(benchmark()))
     report.write_report(runs, tmp_path / "a.html", record)
     text = (tmp_path / "a.html").read_text()
-    assert "measured: training speed" in text and "0.80×" in text and "Not measured yet. The paper cuts" not in text
+    assert "measured: training speed" in text and "0.80×" in text and "Not measured yet. The paper divides" not in text
     assert "a chip, 2 threads of 2 cores" in text and "rela bench --output" not in text
     with open(tmp_path / "a_figures" / "figure-2-decoding.csv", newline="") as file:
         found = [row for row in csv.DictReader(file) if row["attention"] == "rela_g" and row["batch"] == "1"]

@@ -89,7 +89,10 @@ def test_jobs_come_seed_by_seed_and_name_their_folders(configs):
         ({"rows": [{"label": "a", "attention": "relu", "table_1": 14}]}, "14 is not a row of Table 1"),
         ({"rows": BASE["rows"] * 2}, "two rows have the label softmax"),
         ({"rows": [*BASE["rows"], {"label": "twin", "attention": "softmax"}]}, "softmax and twin are the same model"),
-        ({"gold": "../x", "gold_kind": "silver"}, "is not the name of a file in the study's folder"),
+        (
+            {"gold": "../x", "gold_kind": "silver"},
+            "is not the name of a file; give the name of one in the study's folder",
+        ),
         ({"gold": "x"}, "gold_kind is missing"),
         ({"ranking": 1}, "ranking: 1; give true or false"),
     ],

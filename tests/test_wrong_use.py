@@ -131,8 +131,8 @@ RELA = [
         "aer {F}/swapped.align {raw}/test.align --gold-base 0 --sentences {F}/sentences",
         "is outside of the sentences of",
     ),
-    ("analyze {last} --data {data} --output {O}/a --gold {F}/swapped.align", "which side comes first?"),
-    ("analyze {last} --data {data} --output {O}/a --gold {raw}/test.align --gold-base 1", "count from 0 or from 1"),
+    ("analyze {last} --data {data} --output {O}/a --gold {F}/swapped.align", "which side comes first"),
+    ("analyze {last} --data {data} --output {O}/a --gold {raw}/test.align --gold-base 1", "count from 0 or 1"),
     # names that nobody knows
     (TRAIN + " --attention relax", "relax: no such variant; choose one of softmax, sparsemax"),
     (TRAIN.replace("synthetic", "wmt15_en_de"), "no task 'wmt15_en_de'; there are multi30k_en_de"),

@@ -87,7 +87,9 @@ def score_corpus(
                 bar.update(len(scores))
             os.fsync(file.fileno())
         if number != pairs:
-            raise InputError(f"{source} or {target} changed while it was read; remove {output.partial} and start again")
+            raise InputError(
+                f"{source} or {target} has changed while it was read; remove {output.partial} and start again"
+            )
         output.finish()
     except OSError as error:
         raise InputError(f"{output.partial}: cannot be written ({error.strerror or error})") from error

@@ -119,7 +119,7 @@ def refuse_hidden_words(sentences: Sequence[Sentence], task: Any, data: Path, su
     )
     if has_gold:
         raise InputError(f"{what}; put the BPE text there, or give the text by --source and --target")
-    print(f"warning: {what}; measurements at the level of words are inexact", file=sys.stderr)
+    print(f"warning: {what}; measurements of words are inexact", file=sys.stderr)
 
 
 def read_tags(path: Optional[PathLike], words: Sequence[int]) -> Optional[List[List[str]]]:
