@@ -107,8 +107,8 @@ def test_a_file_that_fits_better_otherwise_is_told(sentences):
     """B12: transposed, or counted from another number; against the rates of all four readings."""
     readings = {
         "swapped": [{(j, i) for i, j in links} for links in sentences],
-        "a number 1 higher": [{(i + 1, j + 1) for i, j in links} for links in sentences],
-        "a number 1 lower": [{(i - 1, j - 1) for i, j in links} for links in sentences],
+        "from 1 more": [{(i + 1, j + 1) for i, j in links} for links in sentences],
+        "from 1 less": [{(i - 1, j - 1) for i, j in links} for links in sentences],
     }
     if not any(sentences):
         return
