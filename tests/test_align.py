@@ -354,7 +354,7 @@ def test_gold_sets_in_all_their_forms(tmp_path):
 
     refused("no such file or folder", tmp_path / "nothere")
     refused("give the sentences as one file NAME.en-fr", tmp_path, languages=("en", "fr"))
-    refused("here are: none", tmp_path / "t.de", tmp_path / "t.en")
+    refused("found: none", tmp_path / "t.de", tmp_path / "t.en")
     (tmp_path / "deen.talp").unlink()
     write(tmp_path / "fast_align.deen.talp", [""])
     refused("here are: fast_align.deen.talp, giza.deen.talp", tmp_path)

@@ -498,7 +498,7 @@ def test_files_that_do_not_fit(analyze, task, corpus, data, tmp_path):
     texts = [list(read_lines(corpus / f"test.{lang}")) for lang in ("xa", "xb")]
     written("beside.xa", texts[0][0] + " and more", *texts[0][1:])
     written("beside.xb", *texts[1])
-    refused(r"beside\.xa, line 1: \d+ words, \d+ in the prepared text", gold=written("beside.align", *lines))
+    refused(r"beside\.xa, line 1: \d+ words, but \d+ in the prepared text", gold=written("beside.align", *lines))
     plain = written("plain", *lines)
     files = (tmp_path / "beside.xa", tmp_path / "beside.xb")
     refused(r"beside\.xa, line 1", gold=plain, gold_sentences=files)
