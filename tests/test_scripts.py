@@ -130,10 +130,8 @@ def test_the_speed_of_prepare_is_told_stage_by_stage():
     assert set(stages) < set(seconds)
     for one in (0, 1):
         assert seconds["all"][one] == pytest.approx(seconds["raw to BPE"][one] + seconds["binarise"][one], abs=0.02)
-    together, ratio = map(
-        float,
-        re.search(r"^2 runs .* in ([\d.]+) s; so 2 processes that share nothing do ([\d.]+) times", limit).groups(),
-    )
+    told = re.search(r"^2 runs .* in ([\d.]+) s; so 2 processes that share nothing do ([\d.]+) times", limit)
+    together, ratio = map(float, told.groups())
     assert ratio == pytest.approx(2 * seconds["raw to BPE"][0] / together, rel=0.05)
 
 
