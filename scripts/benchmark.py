@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""``rela bench`` from a checkout: scripts/benchmark.py --quick."""
+"""Run ``rela bench`` in a checkout, such as scripts/benchmark.py --quick."""
 
 import sys
 from pathlib import Path

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# From nothing to softmax and ReLA models of a generated corpus, trained, scored, analysed and set side by side on a
-# page, in a few minutes on two cores.
-# A second run reuses what is done. PYTHON chooses the Python (3.11 or 3.12).
+# Train, score and analyse a softmax and a ReLA-g model on a generated corpus, and compare them on one page. This takes
+# about 8 minutes on two cores. A second run reuses the results. PYTHON is the Python to use (3.11 or 3.12).
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 cd "$ROOT"

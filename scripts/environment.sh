@@ -1,12 +1,12 @@
-# Sourced by the other scripts: makes the project's own environment, .venv, and puts it on PATH.
+# Make the project's environment, .venv, if there is none, and put it on PATH. The other scripts source this file.
 #
-#   PYTHON  a Python 3.11 or 3.12 (default: the first of python3.11, python3.12, python3 that is one)
-#   VENV    where the environment is (default: .venv beside this checkout's README)
+#   PYTHON  a Python 3.11 or 3.12 (default: the first such one among python3.11, python3.12, python3)
+#   VENV    folder of the environment (default: .venv in this checkout)
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 VENV=${VENV:-$ROOT/.venv}
 unset PYTHONPATH PYTHONHOME
-# where this environment is activated, its own Python must not be the one that makes it again
+# if this environment is activated, its Python must not be used to make it again
 PATH=$(printf '%s' "$PATH" | tr ':' '\n' | grep -vxF "$VENV/bin" | paste -sd ':')
 
 fail() {
@@ -33,28 +33,28 @@ find_python() {
     fail "no Python 3.11 or 3.12 found; install one, or set PYTHON to it"
 }
 
-# What is in .venv/.fairseq-rela: the Python and the requirements that were installed in full.
+# Print the content of .venv/.fairseq-rela: a checksum of the Python and of the requirements that were installed.
 wanted_stamp() {
     { "$PYTHON" --version; cat "$ROOT/requirements.txt" "$ROOT/requirements-fairseq.txt"; echo "$ROOT"; } | sha256sum
 }
 
-# Megabytes that can still be written to a folder, which may not exist yet.
+# Print the free space for a folder, which may not exist yet, in megabytes.
 room() {
     local folder=$1
     until [ -d "$folder" ]; do folder=$(dirname "$folder"); done
     df -Pm "$folder" | awk 'NR == 2 { print $4 }'
 }
 
-# Making the environment takes at most 2.4 GB with PyTorch for the CPU and 8.1 with CUDA, TMPDIR's share included.
+# The environment takes at most 2.4 GB with PyTorch for the CPU and 8.1 GB with CUDA, including files in TMPDIR.
 check_room() { # folder megabytes
     local free
     free=$(room "$1")
     [ "$free" -ge "$2" ] ||
         fail "$1: $free MB are free, $2 are needed (and three times that if pip takes PyTorch for CUDA);" \
-            "make room, or set VENV and TMPDIR to folders where there is some"
+            "make room, or set VENV and TMPDIR to folders with enough space"
 }
 
-# A half-made environment is of no use, and may have filled the disk.
+# Remove an incomplete environment, which may have filled the disk, and end with an error.
 give_up() {
     local free
     free=$(room "$VENV")
@@ -65,7 +65,7 @@ give_up() {
 make_environment() {
     find_python
     if [ -e "$VENV" ] && [ ! -e "$VENV/.fairseq-rela" ]; then
-        fail "$VENV was not made by these scripts and is left alone; move it away, or set VENV to another folder"
+        fail "$VENV was not made by these scripts and is not changed; move it away, or set VENV to another folder"
     fi
     if [ -e "$VENV" ] && [ "$(cat "$VENV/.fairseq-rela")" = "$(wanted_stamp)" ]; then return; fi
     rm -rf "$VENV"
@@ -82,7 +82,7 @@ make_environment() {
     wanted_stamp >"$VENV/.fairseq-rela"
 }
 
-# Installs what builds the documentation; only docs.sh and test.sh need it.
+# Install the tools that build the documentation, for docs.sh and test.sh.
 add_docs_tools() {
     local wanted
     wanted=$(sha256sum <"$ROOT/requirements-docs.txt")

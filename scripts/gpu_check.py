@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The Triton kernels on this machine's GPU against float64, every variant at short and long lengths, and their times.
+"""Compare the Triton kernels on this machine's GPU with float64, in all variants at short and long lengths.
 
-    python scripts/gpu_check.py                 # exit code 1 where something differs
+    python scripts/gpu_check.py                 # exit code 1 if a result differs
     python scripts/gpu_check.py --quick         # fewer lengths
-    python scripts/gpu_check.py --times         # the kernels beside plain PyTorch and torch's softmax attention
-    python scripts/gpu_check.py --tiles         # which tiles would be faster than the default ones
+    python scripts/gpu_check.py --times         # also time the kernels, plain PyTorch and torch's softmax attention
+    python scripts/gpu_check.py --tiles         # also search for tiles that are faster than the default ones
 
-It needs torch with CUDA and Triton; fairseq need not be there. TRITON_INTERPRET=1 runs it on a CPU, with --quick.
+This needs torch with CUDA, and Triton, but not fairseq. TRITON_INTERPRET=1 runs it on a CPU, with --quick.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-# the kernels without the plugin's door, which imports fairseq
+# an empty package, because the package's own __init__ imports fairseq
 package = types.ModuleType("fairseq_rela")
 package.__path__ = [str(ROOT / "fairseq_rela")]
 sys.modules["fairseq_rela"] = package
@@ -33,10 +33,10 @@ from fairseq_rela.kernels.rms_norm import rms_norm  # noqa: E402
 EPSILON = 1e-8
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 HEADS = 8
-# sentences, T, S: what a batch of translation has, and long texts
+# sentences, T, S: as in batches of translation, and of long texts
 SHORT = [(64, 37, 50), (32, 128, 128), (3, 1, 40), (9, 16, 16), (16, 32, 30)]
 LONG = [(2, 1000, 1024), (1, 2048, 2048)]
-# queries, keys, warps and stages to try: each takes seconds to compile, twelve times over
+# queries, keys, warps and stages to try; each is compiled twelve times, which takes seconds
 TILES = {
     torch.bfloat16: [
         (*size, warps, stages)
@@ -50,9 +50,11 @@ TIMED = [(256, 16), (128, 32), (64, 64), (32, 128), (8, 512), (2, 2048), (1, 819
 
 
 def main():
+    """Run the checks that the command line asks for, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for option in ("quick", "times", "tiles"):
-        parser.add_argument(f"--{option}", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="check fewer lengths")
+    parser.add_argument("--times", action="store_true", help="also print times and peak memory")
+    parser.add_argument("--tiles", action="store_true", help="also try other tiles than the default ones")
     arguments = parser.parse_args()
     device = torch.device("cpu" if gpu.INTERPRETED else "cuda")
     reason = gpu.unavailable(device)
@@ -73,6 +75,7 @@ def main():
 
 
 def describe(device):
+    """Return the name of the device for readers."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "Triton's interpreter on a CPU"
 
 
@@ -80,12 +83,13 @@ def describe(device):
 
 
 def check(device, quick):
+    """Compare all cases with float64, print their errors, and return the number of failures."""
     print(f"{'kernel':10} {'type':9} {'d_h':>4} {'B':>3} {'T':>5} {'S':>5} options              largest relative error")
     failures = 0
     for case in cases(quick, device):
         try:
             errors = attention_errors(device, *case)
-        except Exception:  # the other variants are worth knowing
+        except Exception:  # go on, to see the results of the other cases
             traceback.print_exc()
             errors = {"failed": float("inf")}
         dtype, head_dim, (bsz, tgt_len, src_len), options = case
@@ -104,7 +108,7 @@ def check(device, quick):
 
 
 def cases(quick, device):
-    """Type, d_h, (B, T, S) and options: everything on and off at short lengths; long ones and other heads with all."""
+    """Yield type, d_h, (B, T, S) and options of each case: all subsets of options at d_h = 64, few at other sizes."""
     everything = ("causal", "padding", "dropout")
     if device.type != "cuda":
         yield from ((dtype, 16, (2, 20, 20), everything) for dtype in TOLERANCE)
@@ -121,6 +125,7 @@ def cases(quick, device):
 
 
 def report(row, errors, tolerance):
+    """Print the errors of a case, and return whether one is not below the tolerance."""
     failed = not all(value < tolerance for value in errors.values())  # NaN fails
     numbers = "  ".join(f"{key} {value:.1e}" for key, value in errors.items())
     print(f"{row} {numbers}{'  FAILED' if failed else ''}", flush=True)
@@ -128,10 +133,12 @@ def report(row, errors, tolerance):
 
 
 def name(dtype):
+    """Return the name of a precision, such as ``float32``."""
     return str(dtype).replace("torch.", "")
 
 
 def attention_inputs(device, dtype, head_dim, bsz, tgt_len, src_len, options):
+    """Return queries, keys and values, the gradient of the context, and the padding mask or None."""
     generator = torch.Generator().manual_seed(1)
     size = HEADS * head_dim if device.type == "cuda" else 2 * head_dim
     if "causal" in options:
@@ -148,10 +155,10 @@ def attention_inputs(device, dtype, head_dim, bsz, tgt_len, src_len, options):
 
 
 def attention_errors(device, dtype, head_dim, shape, options):
-    """Relative errors of the context and of three gradients, and whether a second time gives the same bits.
+    """Return the relative errors of the context and of three gradients; infinity if a second run gives other bits.
 
-    Queries and keys are small integers, whose scores are exact: with others some of millions of scores lie so close
-    to 0 that float32 and float64 differ in their sign, and a gradient passes in one and not in the other.
+    Queries and keys are small integers, because their scores are exact. Of millions of other scores, some are so close
+    to 0 that float32 and float64 differ in their sign, and the gradient passes in only one of them.
     """
     from fairseq_rela.kernels.triton_attention import attend
 
@@ -171,7 +178,7 @@ def attention_errors(device, dtype, head_dim, shape, options):
     expected = oracle.attention(*exact, head_dim**-0.5, num_heads, mask, **settings)
     right = [expected.detach(), *torch.autograd.grad(expected, exact, grad.double())]
     errors = {key: oracle.error(a, b) for key, a, b in zip(("z", "dq", "dk", "dv"), got, right)}
-    with torch.no_grad():  # the context is continuous, so that any queries will do
+    with torch.no_grad():  # the context is continuous, so any queries can be compared
         q, k, v = ((x + 0.3 * torch.randn_like(x)).detach() for x in inputs)
         expected = oracle.attention(q.double(), k.double(), v.double(), head_dim**-0.5, num_heads, mask, **settings)
         errors["z of others"] = oracle.error(context_of(q, k, v), expected)
@@ -181,6 +188,7 @@ def attention_errors(device, dtype, head_dim, shape, options):
 
 
 def norm_errors(device, dtype, size, gated):
+    """Return the relative errors of the norm and of its gradients."""
     from fairseq_rela.kernels.triton_norm import gated_rms_norm
 
     generator = torch.Generator().manual_seed(1)
@@ -198,7 +206,7 @@ def norm_errors(device, dtype, size, gated):
     right = torch.autograd.grad(expected, exact, grad.to(dtype).double())
     errors = {"y": oracle.error(y, expected)}
     errors.update((key, oracle.error(a, b)) for key, a, b in zip(("dz", "dg", "dw"), gradients, right))
-    # rows of ordinary size on their own: the gradient of the null row is 5,000 times theirs
+    # other rows are compared separately, because the gradient of the null row is 5,000 times larger
     errors["dz of others"] = oracle.error(gradients[0][4:], right[0][4:])
     return errors
 
@@ -207,16 +215,16 @@ def norm_errors(device, dtype, size, gated):
 
 
 def time_of(function, repeats=20):
-    """Median milliseconds, the GPU's caches cold."""
+    """Return the median time in milliseconds, with the GPU's caches cleared before each run."""
     import triton
 
     return triton.testing.do_bench(function, warmup=25, rep=repeats * 5, return_mode="median")
 
 
 def show_times(device):
-    """Forward and backward from the projected q, k and v to what the output projection takes, in milliseconds."""
+    """Print times in milliseconds from the projected q, k and v to the input of the output projection."""
     head_dim, dtype = 64, torch.bfloat16
-    print(f"\nmilliseconds, {name(dtype)}, {HEADS} heads of {head_dim}, norm included; MiB kept and used at the peak")
+    print(f"\nmilliseconds, {name(dtype)}, {HEADS} heads of {head_dim}, with the norm; peak memory in MiB")
     print(f"{'B':>4} {'T':>5} {'dropout':>7}  {'what':34} {'forward':>9} {'f + b':>9} {'MiB':>8}")
     for (bsz, length), dropout in itertools.product(TIMED, (0.0, 0.1)):
         inputs, grad, _ = attention_inputs(device, dtype, head_dim, bsz, length, length, ())
@@ -230,6 +238,8 @@ def show_times(device):
 
 
 def measure(function, inputs, grad):
+    """Return the times of forward, and of forward and backward, and the peak memory, as text."""
+
     def both():
         torch.autograd.grad(function(), inputs, grad)
 
@@ -245,7 +255,7 @@ def measure(function, inputs, grad):
 
 
 def candidates(inputs, dropout):
-    """The kernels, the plain path in the same precision, and torch's fused softmax attention without a norm."""
+    """Return what to time: the kernels, plain PyTorch in the same precision, and softmax attention without a norm."""
     from fairseq_rela.kernels.triton_attention import attend
     from fairseq_rela.kernels.triton_norm import gated_rms_norm
 
@@ -286,7 +296,7 @@ def candidates(inputs, dropout):
 
 
 def show_tiles(device):
-    """For each kernel and length the default tiles and the fastest of some others."""
+    """Print the times of the default tiles and of the fastest of some others, for each kernel and length."""
     from fairseq_rela.kernels import triton_attention
     from fairseq_rela.kernels.triton_attention import KERNELS, Tiles, _launch
 
@@ -306,7 +316,7 @@ def show_tiles(device):
                 triton_attention.default_tiles = lambda *_, tiles=tiles: Tiles(*tiles)
                 try:
                     times[tiles] = time_of(lambda: _launch(function, kernel, operands, None, outputs, options), 5)  # noqa: B023
-                except Exception:  # more shared memory than there is
+                except Exception:  # the tiles need more shared memory than the GPU has
                     continue
             triton_attention.default_tiles = default
             usual = time_of(lambda: _launch(function, kernel, operands, None, outputs, options))  # noqa: B023

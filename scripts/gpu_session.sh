@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# What one borrowed GPU is for, in 11 minutes and in this order: every kernel against float64, the benchmark on the card,
-# and as much of a study as fits, many runs at a time. Each step has its own time limit, and what it found is in $OUT as
-# soon as it is found: session.txt, kernels.log, bench.log, benchmark.json, study.log, study.tar.gz.
+# Use a GPU that is available for 11 minutes only: compare all kernels with float64, run the benchmark, and do as many
+# runs of a study as fit, several in parallel. Each step has its own time limit. Results are written to $OUT as they are
+# made: session.txt, kernels.log, bench.log, benchmark.json, study.log, study.tar.gz.
 #
 #   scripts/gpu_session.sh                 DRY_RUN=1 only shows the commands
 #
 #   OUT      folder for the results (default: gpu_session)
-#   TOTAL    seconds for all of it (default: 660); 30 of them are kept for the collection of the study
-#   KERNELS, BENCH   seconds for these steps at most (default: 180, 150); the study has the rest
-#   STUDY    of configs/study/ (default: multi30k_en_de_gpu), JOBS runs at a time (default: 12)
-#   ROOT_DIR the experiments' folder (default: experiments); for Multi30k it holds multi30k_en_de/data
-#   RAW      a folder with the raw corpus, where ROOT_DIR has no data
-#   WHEELS   a folder with wheels of what a machine without internet lacks (default: .whl)
-#   DEVICE   cuda or cpu (default: cuda); cpu is to try the script: Triton's interpreter, and a benchmark in small
-#   PYTHON   default: python3; its own torch and triton are used
+#   TOTAL    seconds for all steps (default: 660); 30 of them are reserved to collect the study
+#   KERNELS, BENCH   time limits of these steps in seconds (default: 180, 150); the study has the rest
+#   STUDY    a study in configs/study/ (default: multi30k_en_de_gpu), with JOBS runs in parallel (default: 12)
+#   ROOT_DIR folder of the experiments (default: experiments); for Multi30k it holds multi30k_en_de/data
+#   RAW      a folder with the raw corpus, if ROOT_DIR has no data
+#   WHEELS   a folder with wheels to install on a machine without internet (default: .whl)
+#   DEVICE   cuda or cpu (default: cuda); cpu tries the script with Triton's interpreter and a small benchmark
+#   PYTHON   the Python to use, with its torch and triton (default: python3)
 set -uo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -21,7 +21,7 @@ cd "$ROOT" || exit 2
 PYTHON=${PYTHON:-python3} DEVICE=${DEVICE:-cuda} STUDY=${STUDY:-multi30k_en_de_gpu} JOBS=${JOBS:-12}
 OUT=${OUT:-gpu_session} TOTAL=${TOTAL:-660} KERNELS=${KERNELS:-180} BENCH=${BENCH:-150}
 ROOT_DIR=${ROOT_DIR:-experiments} WHEELS=${WHEELS:-.whl} RAW=${RAW:-} DRY_RUN=${DRY_RUN:-}
-RESERVED=30 # seconds for the study's collection and its archive
+RESERVED=30 # seconds to collect and pack the study
 begin=$SECONDS status=0
 
 fail() {
@@ -33,7 +33,7 @@ say() {
     echo "$((SECONDS - begin)) s: $*" | tee -a "$OUT/session.txt"
 }
 
-# step NAME SECONDS LOG COMMAND...: a step that fails or runs out of time does not keep the next from running
+# step NAME SECONDS LOG COMMAND...: run a command with a time limit; the next step runs even if it fails
 step() {
     local name=$1 limit=$2 log=$3 code
     shift 3
@@ -51,10 +51,10 @@ step() {
     code=$?
     case $code in
         0) say "$name: done" ;;
-        124 | 137) say "$name: stopped after $limit s; $log has what was done until then" ;;
+        124 | 137) say "$name: stopped after $limit s; see $log" ;;
         *) say "$name: failed with exit code $code; see $log" ;;
     esac
-    # a study that the time was too short for is as expected
+    # a study that is stopped by its time limit is no failure
     [ $code -eq 0 ] || { [ "$name" = study ] && [ $code -eq 124 ]; } || status=1
 }
 
@@ -67,7 +67,7 @@ install_wheels() {
     export PYTHONPATH=$site:$PYTHONPATH
 }
 
-pack_study() { # the archive is replaced whole
+pack_study() { # replace the archive in one step
     [ ! -d "$studies/$STUDY" ] || { tar -czf "$OUT/.study" -C "$studies" "$STUDY" && mv "$OUT/.study" "$OUT/study.tar.gz"; }
 }
 
@@ -100,7 +100,7 @@ step benchmark "$BENCH" bench.log "${rela[@]}" bench "${bench[@]}" --no-figures 
 study=("${rela[@]}" study "$STUDY" --root "$ROOT_DIR" --output "$studies")
 [ -z "$RAW" ] || study+=(--raw "$RAW")
 if [ -z "$DRY_RUN" ]; then
-    while sleep 20; do pack_study; done & # a machine that is taken back leaves what was packed last
+    while sleep 20; do pack_study; done & # so that an archive is there if the machine is taken back
     packer=$!
     trap 'kill $packer 2>/dev/null' EXIT
 fi

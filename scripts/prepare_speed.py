@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""How much faster `rela prepare` is with more processes, stage by stage: side by side in one run, medians of rounds.
+"""Measure how much faster `rela prepare` is with more processes: each stage, medians of several rounds.
 
     python scripts/prepare_speed.py                         # 200,000 generated pairs, 1 and 2 processes
-    python scripts/prepare_speed.py --raw FOLDER            # the pairs of train.en, train.de, valid.en, ... in it
+    python scripts/prepare_speed.py --raw FOLDER            # its pairs, in train.en, train.de, valid.en, ...
     python scripts/prepare_speed.py --workers 1 8 --rounds 5
 
-The generated words have lengths and frequencies as in real text. "raw to BPE" is everything before binarising. What the
-cores can do at all is seen from runs with one process each, as many at a time as there were processes at most. Ratios
-are medians too, of those of the rounds: a shared machine is slow for some of them.
+The generated words have lengths and frequencies as in real text. "raw to BPE" is the time of all stages before
+binarising. To show what the cores can do, the script also runs as many preparations with one process each in parallel
+as the largest number of processes. Ratios are medians of the ratios of the rounds, because a shared machine is slow in
+some of them.
 """
 
 import argparse
@@ -35,14 +36,14 @@ from fairseq_rela.errors import InputError
 from fairseq_rela.register import load_plugin
 
 _STAGE = re.compile(r"(?P<stage>[^:]+(?:: [a-zA-Z, ]+)?): [\d,]+ \w+ in (?P<seconds>[\d.]+) s")
-_SHORTEST = 0.5  # seconds of which a ratio says something: stages report tenths
+_SHORTEST = 0.5  # no ratio of shorter times in seconds, because stages report tenths
 _TYPES = 60_000
 _TOKENS = 25  # in a sentence, on average
 BINARISE = "binarise"
 
 
 def write_corpus(folder: Path, pairs: int, languages: Sequence[str]) -> None:
-    """Random words with Zipf's frequencies, capitals, numbers and punctuation."""
+    """Write a corpus of random words with Zipf's frequencies, capitals, numbers and punctuation."""
     rng = random.Random(1)
     for lang in languages:
         types = [
@@ -60,7 +61,7 @@ def write_corpus(folder: Path, pairs: int, languages: Sequence[str]) -> None:
 
 
 def time_stages(raw: Path, output: Path, languages: Sequence[str], workers: int) -> Dict[str, float]:
-    """Seconds of each stage that reports its own, and of all, in the order of the stages."""
+    """Return the seconds of each stage that prints its time, in order, then ``raw to BPE`` and ``all``."""
     corpus = Corpus({split: (raw / f"{split}.{languages[0]}", raw / f"{split}.{languages[1]}") for split in SPLITS})
     printed = io.StringIO()
     start = time.perf_counter()
@@ -73,25 +74,26 @@ def time_stages(raw: Path, output: Path, languages: Sequence[str], workers: int)
 
 
 def time_apart(raw: Path, outputs: Sequence[Path], languages: Sequence[str], workers: int) -> List[Dict[str, float]]:
-    """:func:`time_stages` for each output, at a time, each in a process of its own: whatever has run before."""
+    """Run :func:`time_stages` for all outputs in parallel, each in a new process that no earlier run affects."""
     with ProcessPoolExecutor(len(outputs), get_context("fork")) as fresh:
         runs = [fresh.submit(time_stages, raw, output, languages, workers) for output in outputs]
         return [run.result() for run in runs]
 
 
 def median_ratio(seconds: Sequence[float], others: Sequence[float]) -> float:
+    """Return the median of the ratios of the times of each round."""
     return statistics.median(one / other for one, other in zip(seconds, others))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--raw", type=Path, metavar="FOLDER")
-    parser.add_argument("--lines", type=int, default=200_000, help="pairs to generate (%(default)s)")
-    parser.add_argument("--languages", nargs=2, default=["en", "de"], metavar="LANG")
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--raw", type=Path, metavar="FOLDER", help="raw text (default: generated)")
+    parser.add_argument("--lines", type=int, default=200_000, help="pairs to generate (default: %(default)s)")
+    parser.add_argument("--languages", nargs=2, default=["en", "de"], metavar="LANG", help="source and target")
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="numbers of processes to compare")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds (default: %(default)s)")
     arguments = parser.parse_args()
-    load_plugin()  # fairseq is not to be timed
+    load_plugin()  # so that the import of fairseq is not timed
     most = max(arguments.workers)
     times: List[List[Dict[str, float]]] = [[] for _ in arguments.workers]
     at_a_time: List[float] = []
@@ -123,9 +125,8 @@ def main() -> int:
     if at_a_time:
         alone = [one["raw to BPE"] for one in times[arguments.workers.index(1)]]
         print(
-            f"{most} runs at a time, of one process each: raw to BPE in {statistics.median(at_a_time):.2f} s; "
-            f"so {most} processes do {most * median_ratio(alone, at_a_time):.2f} times the work of one here, if they "
-            "share nothing"
+            f"{most} runs in parallel with one process each: raw to BPE in {statistics.median(at_a_time):.2f} s; "
+            f"so {most} processes that share nothing do {most * median_ratio(alone, at_a_time):.2f} times the work"
         )
     return 0
 

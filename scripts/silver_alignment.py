@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Silver word alignments of a data folder's test set by eflomal, for `rela analyze --gold` and `rela aer`.
+"""Make silver word alignments of the test set of a data folder with eflomal, for `rela analyze --gold` and `rela aer`.
 
     pip install eflomal                                                   # compiles C; takes half a minute
     python scripts/silver_alignment.py DATA --output silver.test.talp     # DATA of `rela prepare`
     rela analyze CHECKPOINT --data DATA --gold silver.test.talp --output ANALYSIS
 
-It writes silver.test.talp (i-j: both directions agree, ipj: grow-diag-final adds it) and silver.test.talp.json (what
-it was made of). eflomal takes no seed: a second run differs in a few links.
+This writes silver.test.talp (i-j: a link in both directions, ipj: a link that grow-diag-final adds) and
+silver.test.talp.json (its data, counts and versions). eflomal takes no seed, so a second run differs in a few links.
 """
 
 import argparse
@@ -25,7 +25,9 @@ def main() -> int:
     parser.add_argument("--output", type=Path, required=True, help="file to write, with silver in its name")
     parser.add_argument("--subset", default="test", help="train, valid or test (default)")
     parser.add_argument(
-        "--sentences", type=Path, help='align these pairs of words, "source ||| target", together with the data instead'
+        "--sentences",
+        type=Path,
+        help='also align these pairs, "source ||| target", and write only their links',
     )
     options = parser.parse_args()
     try:

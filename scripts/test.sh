@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ruff, mypy, then every test, the slow ones too. Arguments go to pytest: scripts/test.sh -m "not slow"
+# Run ruff, mypy, and all tests including the slow ones. Arguments are passed to pytest: scripts/test.sh -m "not slow"
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 cd "$ROOT"
@@ -7,5 +7,5 @@ add_docs_tools
 ruff check .
 ruff format --check .
 python -m mypy
-# a process for each core; one that has run out of tests takes over others'
+# one process for each core; a process without tests takes some of the others
 exec python -m pytest -n auto --dist worksteal "$@"

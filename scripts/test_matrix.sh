@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Every fairseq that is supported: the fast tests and the synthetic task in a clean environment of each, and each one's
-# model decoded by all. A table at the end; exit code 1 where something failed. Half an hour an environment on two cores.
+# Test every supported fairseq in a clean environment: the fast tests, the synthetic task, and decoding of each
+# environment's model by all of them. Print a table at the end; the exit code is 1 if something failed. This takes about
+# half an hour for each environment on two cores.
 #
-#   scripts/test_matrix.sh [NAME ...]     of py311 py312 fixed released; all where none is given
+#   scripts/test_matrix.sh [NAME ...]     some of py311 py312 fixed released (default: all)
 #
-#   STEPS         of tests, task, exchange (default: all); exchange needs the task's models
-#   MATRIX        folder for environments, models and logs (default: .matrix beside README)
-#   ENVIRONMENTS  environments to use as they are and not to make, such as "released=/path/to/venv py311=/other"
+#   STEPS         some of tests, task, exchange (default: all); exchange needs the models of task
+#   MATRIX        folder for environments, models and logs (default: .matrix in this checkout)
+#   ENVIRONMENTS  existing environments to use, such as "released=/path/to/venv py311=/other"
 #   PYTHON310, PYTHON311, PYTHON312   the Pythons (default: on PATH, then among pyenv's)
 #   UPDATES       updates of the synthetic task, a multiple of 5 (default: its own number)
 set -uo pipefail
@@ -22,7 +23,7 @@ fail() {
     exit 2
 }
 
-# name -> version of Python
+# print the version of Python of an environment
 python_of() {
     case $1 in
         py311 | fixed) echo 3.11 ;;
@@ -59,8 +60,8 @@ make_environment() { # name folder
             "${pip[@]}" --requirement "$ROOT/requirements.txt" && "${pip[@]}" --no-deps fairseq-fixed==0.12.3.1
             ;;
         released)
-            # its source package is built in isolation, where it finds no torch to compile against; its own hydra-core
-            # 1.0.7 runs fairseq-train, and the shipped Hydra configurations need 1.3.2
+            # pip builds its source package in isolation, without a torch to compile against. fairseq asks for
+            # hydra-core 1.0.7, which can run fairseq-train, but the shipped configurations need 1.3.2
             "${pip[@]}" 'pip<24.1' 'setuptools<66' wheel &&
                 "${pip[@]}" 'numpy<1.24' torch==1.12.1 &&
                 "${pip[@]}" --no-deps fairseq==0.12.2 &&
@@ -71,7 +72,7 @@ make_environment() { # name folder
     esac && "${pip[@]}" --no-deps --editable "$ROOT" && touch "$folder/.complete"
 }
 
-environment_of() { # name -> folder; made where it is not given
+environment_of() { # name; print its folder, and make it first unless ENVIRONMENTS has it
     local pair folder=$MATRIX/$1/environment
     for pair in ${ENVIRONMENTS:-}; do
         if [ "${pair%%=*}" = "$1" ]; then
@@ -106,7 +107,7 @@ rela() { # python arguments
         "import sys; sys.argv[0] = 'rela'; from fairseq_rela.cli import main; sys.exit(main())" "$@"
 }
 
-# The parameters of a model, and whether copies for a fused kernel are among them.
+# Print the number of parameters of a model; fail if the checkpoint has copies for a fused kernel.
 describe_model() { # python checkpoint
     "$1" -W ignore - "$2" <<'PYTHON'
 import sys

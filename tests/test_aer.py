@@ -65,7 +65,7 @@ def test_files_that_count_from_0_or_1_in_either_direction_read_the_same(sentence
     [
         (["0-0 1:2"], {}, "line 1: '1:2' is not a link"),
         (["0-0", "x"], {}, "line 2: 'x' is not a link"),
-        (["0-1"], {"base": 1}, "0-1 is outside of the sentences; do its words count from 0 or from 1"),
+        (["0-1"], {"base": 1}, "0-1 is outside of the sentences; check whether words count from 0 or 1"),
         (["3-1"], {"lengths": [(3, 5)]}, "3-1 is outside of the sentences of 3 and 5 words"),  # counts from 1
         (["1-4"], {"lengths": [(5, 3)]}, "which side comes first"),
         (["0-0", "0-0"], {"lengths": [(1, 1)]}, "more lines than the 1 sentences"),

@@ -207,7 +207,7 @@ def test_align_writes_the_links_of_one_head(checkpoint, data, texts, tmp_path, c
         write(tmp_path / path.name, list(read_lines(path))[:2])
     few = ["--source", tmp_path / source.name, "--target", tmp_path / target.name]
     assert rela("align", checkpoint, *few) == 0
-    assert "warning: 2 pairs say little" in capsys.readouterr().err
+    assert "warning: 2 pairs are too few" in capsys.readouterr().err
 
 
 def test_the_reverse_model_chooses_the_head_it_agrees_with(checkpoint, data, texts, tmp_path, monkeypatch):
@@ -233,7 +233,7 @@ def test_the_reverse_model_chooses_the_head_it_agrees_with(checkpoint, data, tex
     assert result.lines == ["0-2 1-1 2-0"] and result.record["head"] == "normal.layer0.head1"
     assert (result.record["rule"], result.record["value"]) == ("agreement", 1.0)
     assert "head normal.layer0.head0 of the reverse model" in aligning.describe(result.record)
-    with pytest.raises(InputError, match="is of xa-xb; a reverse model translates xb-xa"):
+    with pytest.raises(InputError, match="has the languages xa-xb; give the data folder of a model for xb-xa"):
         aligning.align(checkpoint, source, target, data, reverse=checkpoint)
 
 
@@ -288,14 +288,17 @@ TEXT = "analyze {C} --data {D} --output {O} --source {S} --target {T}"
         ("analyze {C} --data {D} --output {O} --tokenised", "--tokenised is of the text of --source and --target"),
         ("analyze {C} --data {D} --output {O} --source {S} --target {T} --subset valid", "take the place of --subset"),
         ("analyze {C} --data {D} --output {O} --examples-of 0,x", "give numbers from 0 with commas between"),
-        (TEXT + " --examples-of 40", "sentences 0 to 39"),
+        (TEXT + " --examples-of 40", "no such sentence; give 0 to 39"),
         ("analyze {C} --data {D} --output {O} --heat-map cross.layer0.mean", "--heat-map needs --examples-of"),
         ("analyze {C} --data {D} --output {O} --examples-of 1 --heat-map cross.0.1", "give SITE.layerL.headH"),
-        (TEXT + " --examples-of 1 --heat-map cross.layer2.mean", "cross has the layers 0 to 1"),
-        (TEXT + " --examples-of 1 --heat-map cross.layer0.head4", "the layer has the heads 0 to 3"),
+        (TEXT + " --examples-of 1 --heat-map cross.layer2.mean", "no such layer; give a layer of cross from 0 to 1"),
+        (TEXT + " --examples-of 1 --heat-map cross.layer0.head4", "no such head; give a head from 0 to 3"),
         ("align {C} --source {S} --target {T} --output {O} --head layer0", "give a name such as normal.layer1.head3"),
-        ("align {C} --source {S} --target {T} --output {O} --head normal.layer7.mean", "there are normal.layer0.head0"),
-        ("align {C} --source {S} --target {T} --output {O} --reverse-data {D}", "the data folder of --reverse"),
+        (
+            "align {C} --source {S} --target {T} --output {O} --head normal.layer7.mean",
+            "choose from normal.layer0.head0",
+        ),
+        ("align {C} --source {S} --target {T} --output {O} --reverse-data {D}", "--reverse-data needs --reverse"),
         ("align {C} --source {S} --target {T} --output {S}", "would be written over"),
         ("align {C} --source {T} --target {S} --output {O}", "are the two sides swapped"),
         ("align {C} --source {S} --target {S} --output {O}", "text of xb belongs here"),
@@ -351,7 +354,7 @@ def test_gold_sets_of_every_format_are_read(tmp_path):
 
     refused("no such file or folder", tmp_path / "nothere")
     refused("give the sentences as one file NAME.en-fr", tmp_path, languages=("en", "fr"))
-    refused("here are: none", tmp_path / "t.de", tmp_path / "t.en")
+    refused("found: none", tmp_path / "t.de", tmp_path / "t.en")
     (tmp_path / "deen.talp").unlink()
     write(tmp_path / "fast_align.deen.talp", [""])
     refused("here are: fast_align.deen.talp, giza.deen.talp", tmp_path)

@@ -219,7 +219,7 @@ def test_a_missing_subset_and_a_sentence_over_the_limit_are_named(task):
     with pytest.raises(InputError, match="no subset 'nothere'"):
         next(capture(make_model(task=task), task, "nothere"))
     model = make_model(task=task, max_target_positions=10)
-    with pytest.raises(InputError, match=r"test, sentence \d+: \d+ target pieces, the model takes 10"):
+    with pytest.raises(InputError, match=r"test, sentence \d+: \d+ target pieces, but the model takes 10"):
         next(capture(model, task, "test"))
 
 
@@ -242,7 +242,7 @@ def test_unknown_pieces_stay_in_their_word(task, data, tmp_path):
     (tmp_path / "bpe").mkdir()
     shutil.copy(data / "bpe" / "test.xa", tmp_path / "bpe" / "test.xa")
     shutil.copy(data / "bpe" / "valid.xb", tmp_path / "bpe" / "test.xb")
-    with pytest.raises(InputError, match=r"test\.xb is not the text of the binary data"):
+    with pytest.raises(InputError, match=r"test\.xb is not the text of the binarised data"):
         read_sentences(task, tmp_path, "test")
 
 

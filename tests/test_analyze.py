@@ -310,7 +310,7 @@ def test_one_level_is_computed_alone(analyze, task, tmp_path):
 
 def test_sentences_without_words_have_no_word_level():
     sentences = [Sentence(["a", "</s>"], ["b", "</s>"]), Sentence(["</s>"], ["</s>"])]
-    with pytest.raises(InputError, match="no sentence has words on both sides, once targets are shuffled"):
+    with pytest.raises(InputError, match="no sentence has words on both sides after shuffling the targets"):
         make_levels(Options(), sentences, "test")
     with pytest.raises(InputError, match="test: no sentence has words on both sides; give --level pieces"):
         make_levels(Options(level="words"), sentences[1:] * 2, "test")
@@ -498,14 +498,14 @@ def test_files_that_do_not_match_the_data_are_refused(analyze, task, corpus, dat
     texts = [list(read_lines(corpus / f"test.{lang}")) for lang in ("xa", "xb")]
     written("beside.xa", texts[0][0] + " and more", *texts[0][1:])
     written("beside.xb", *texts[1])
-    refused(r"beside\.xa, line 1: \d+ words, \d+ in the prepared text", gold=written("beside.align", *lines))
+    refused(r"beside\.xa, line 1: \d+ words, but \d+ in the prepared text", gold=written("beside.align", *lines))
     plain = written("plain", *lines)
     files = (tmp_path / "beside.xa", tmp_path / "beside.xb")
     refused(r"beside\.xa, line 1", gold=plain, gold_sentences=files)
     refused("two files", gold=plain, gold_sentences=files[:1])
     for name, text in (("few.xa", texts[0]), ("few.xb", texts[1])):
         written(name, *text[1:])
-    refused("59 sentences, the subset 60", gold=plain, gold_sentences=(tmp_path / "few.xa", tmp_path / "few.xb"))
+    refused("59 sentences, but the subset 60", gold=plain, gold_sentences=(tmp_path / "few.xa", tmp_path / "few.xb"))
     assert analyze(model, gold=plain, gold_sentences=[corpus / "test.xa", corpus / "test.xb"])["alignment"]
     refused("tags has 1 lines for 60 sentences", tags=written("tags", "NOUN"))
     refused(r"tags, line 1: 1 tags for \d+ words", source_tags=written("tags", *["NOUN"] * SENTENCES))
@@ -551,7 +551,7 @@ def test_words_that_unknown_pieces_hide_are_not_counted_against_gold(data, tmp_p
     with pytest.raises(InputError, match="1 sentences of test have unknown pieces.*--source and --target"):
         refuse_hidden_words(hidden, task, tmp_path, "test", True)
     refuse_hidden_words(hidden, task, tmp_path, "test", False)
-    assert "words are off" in capsys.readouterr().err
+    assert "words are inexact" in capsys.readouterr().err
     refuse_hidden_words(hidden, task, data, "test", True)  # which has bpe/
     assert capsys.readouterr().err == ""
 

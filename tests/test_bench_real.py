@@ -131,7 +131,7 @@ def test_figure_2_shows_trained_models(benched):
     assert speeds.decoding[0].speeds["rela_g"] == pytest.approx(want)
     assert len(rows(speeds.decoding)) == 20
     figure = speed_figure(speeds)
-    assert "trained models on" in figure.caption and "fresh weights" not in figure.caption
+    assert "trained models on" in figure.caption and "random weights" not in figure.caption
     pytest.importorskip("matplotlib")
     figure.draw()
     record = json.loads(json.dumps(benched[1]).replace('"rela_g"', '"rela_g (seed-2)"'))
@@ -234,9 +234,12 @@ def test_the_record_of_training_on_real_text(on_text, data):
 
 def test_unusable_training_options_are_refused(data, tmp_path):
     for request, match in (
-        (real_text.Request(data, ("rela",), 1), "--attention rela: no such variant; choose of softmax"),
+        (real_text.Request(data, ("rela",), 1), "--attention rela: no such variant; choose from softmax"),
         (real_text.Request(tmp_path, ("rela_g",), 1), "not a data folder"),
-        (real_text.Request(data, ("rela_g",), 1, 1), "no training pair has at most 1 pieces; give more --max-tokens"),
+        (
+            real_text.Request(data, ("rela_g",), 1, 1),
+            "no training pair has at most 1 pieces; give a larger --max-tokens",
+        ),
     ):
         with pytest.raises(InputError, match=match):
             run_benchmark(tmp_path, PLAN, parts=["training"], progress=lambda line: None, real=request)

@@ -312,10 +312,10 @@ def test_lengths_of_the_core_can_be_chosen():
 @pytest.mark.slow
 def test_wrong_options_are_refused(tmp_path):
     for arguments, message in (
-        (["--parts", "cores"], "--parts cores: choose of core, training"),
+        (["--parts", "cores"], "--parts cores: choose from core, training"),
         (["--lengths", "64,0"], "--lengths 0: give a number of at least 1"),
         (["--parts", "flops", "--output", __file__], "cannot be made"),
-        *([] if torch.cuda.is_available() else [(["--device", "cuda"], "this torch sees no GPU")]),
+        *([] if torch.cuda.is_available() else [(["--device", "cuda"], "this PyTorch sees no GPU")]),
     ):
         result = run_rela("bench", "--quick", *arguments, cwd=tmp_path)
         assert result.returncode == 2 and message in result.stderr and "Traceback" not in result.stderr

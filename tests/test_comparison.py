@@ -29,8 +29,11 @@ def test_models_are_combined_with_paired_differences():
     assert difference["mean"] == pytest.approx(-0.3) and difference["sd"] == pytest.approx(math.sqrt(0.02))
     assert difference["interval"] == pytest.approx([-0.3 - 12.7062 * 0.1, -0.3 + 12.7062 * 0.1], abs=1e-4)
     assert comparison.recommend(summary) == "log_probability"  # 0.69 to 0.675 and 0.675
-    assert "tells more than the log-probability in deleted (mean of 2 models)" in comparison.describe_evidence(summary)
-    assert "beyond the 95 % interval of the paired difference: none" in comparison.describe_evidence(summary)
+    assert (
+        "detects damage better than the log-probability in deleted (mean of 2 models)"
+        in comparison.describe_evidence(summary)
+    )
+    assert "with a 95 % interval of the paired difference above 0: none" in comparison.describe_evidence(summary)
     alone = comparison.combine(results[:1])["copied"]["difference"]
     assert alone == {"mean": pytest.approx(-0.4), "sd": None, "n": 1, "interval": None}
     better = comparison.combine([result((0.9, 0.5, 0.6), (0.9, 0.5, 0.6))])

@@ -254,7 +254,7 @@ def test_the_best_pairs_are_written_unchanged(checkpoint, data, files, ranked, t
     assert result.kept == len(below)
     assert (tmp_path / "best.xb").read_bytes() == b"".join(raw[1][i] + b"\n" for i in below)
     if min(rows)[0] > 0:
-        with pytest.raises(InputError, match="nothing to keep"):
+        with pytest.raises(InputError, match="nothing to select"):
             rank.rank(checkpoint, data, source, target, output, max_null_rate=0, **CPU)
 
 
@@ -297,7 +297,7 @@ def test_softmax_gives_a_warning(checkpoint, data, files, tmp_path, scorer, monk
         assert scorer.has_nulls == has_nulls
     monkeypatch.setattr(pair_scorer.PairScorer, "has_nulls", False)
     rank.rank(checkpoint, data, *files, tmp_path / "out", workers=1, **CPU)
-    assert "only the log-probability tells pairs apart" in capsys.readouterr().err
+    assert "only the log-probability distinguishes pairs" in capsys.readouterr().err
 
 
 def test_already_tokenised_text_is_not_tokenised_again(scorer, checkpoint, data, files, tmp_path, monkeypatch, capsys):
@@ -320,7 +320,7 @@ def test_the_detection_of_damaged_pairs_is_measured(checkpoint, data, files, tmp
         assert list(areas) == ["null_rate_auc", "logprob_auc", "both_auc"]
         assert all(0 <= area <= 1 for area in areas.values())
     assert detection.evaluate([checkpoint], DataFolder(data), *files, seed=2, device="cpu") == result
-    with pytest.raises(InputError, match="pairs that can be scored"):
+    with pytest.raises(InputError, match="pairs can be scored"):
         (tmp_path / "s").write_text("a b\n\n")
         detection.evaluate([checkpoint], DataFolder(data), tmp_path / "s", tmp_path / "s", device="cpu")
 

@@ -296,7 +296,7 @@ def test_speeds_of_a_benchmark_are_shown(tmp_path):
     record.write_text(json.dumps(benchmark()))
     report.write_report(runs, tmp_path / "a.html", record)
     text = (tmp_path / "a.html").read_text()
-    assert "measured: training speed" in text and "0.80×" in text and "Not measured yet. The paper cuts" not in text
+    assert "measured: training speed" in text and "0.80×" in text and "Not measured yet. The paper divides" not in text
     assert "a chip, 2 threads of 2 cores" in text and "rela bench --output" not in text
     with open(tmp_path / "a_figures" / "figure-2-decoding.csv", newline="") as file:
         found = [row for row in csv.DictReader(file) if row["attention"] == "rela_g" and row["batch"] == "1"]
@@ -385,7 +385,7 @@ def test_word_level_numbers_are_compared_with_the_paper(tmp_path):
         assert f"The paper analyses words. Measured at the level of {level}." in text
         assert "Null rate of the attention averaged over the heads of a layer" in text and "1.23" in text
         assert "almost no null queries" in text
-        lacks = "sparsity, null rates and head diversity of words, which are the paper’s"
+        lacks = "sparsity, null rates and head diversity of words, as in the paper"
         assert (lacks in text) == (level == "pieces")
 
 
@@ -425,7 +425,7 @@ def test_statements_about_the_paper_are_on_the_page(page):
     text = " ".join("".join(parse(page).text).split())
     assert "The paper ranks the pairs of the WMT14 En-De training corpus by the null rate" in text
     assert "crawled" not in text and "highest variance" not in text
-    assert "The paper prints a variance over heads of 0.256" in text
+    assert "The paper reports a variance over heads of 0.256" in text
     for choice in ("once the weights on the end of the sentence are left out", "none its own", "weights as they are"):
         assert choice in text
 
@@ -477,7 +477,7 @@ def test_sites_are_rows_of_table_1_and_not_changed_settings(tmp_path, override):
     report.write_report(runs, output)
     assert cells(output, 13) == ["30.50 ± 0.71 (31.50 ± 0.71), 2 seeds; 33.00 (34.00)†"]
     assert cells(output, 7) == ["-"]
-    assert "Of no row of the paper: rela_g (encoder,decoder) 20.00 (21.00)." in "".join(parse(output).text)
+    assert "Not in the paper: rela_g (encoder,decoder) 20.00 (21.00)." in "".join(parse(output).text)
 
 
 def test_seeds_are_averaged_in_tables_5_and_6(tmp_path):
@@ -533,7 +533,7 @@ def test_runs_of_other_tasks_have_their_own_section(tmp_path):
 BROKEN = {
     "not valid JSON": lambda run: (run / "score.json").write_text("{"),
     "format 2": lambda run: (run / "rank.json").write_text('{"format": 2}'),
-    "not as `rela analyze` writes it": lambda run: (run / "analysis.json").write_text('{"format": 1}'),
+    "not in the format of `rela analyze`": lambda run: (run / "analysis.json").write_text('{"format": 1}'),
     "not a record": lambda run: (run / "score.json").write_text("[]"),
     "another checkpoint": lambda run: (run / "translate.json").write_text('{"checkpoint": "6"}'),
     "no such run folder": shutil.rmtree,
@@ -554,7 +554,7 @@ def test_weights_of_another_shape_are_refused(tmp_path):
     bad = examples("rela_g")
     bad["sentences"][0]["source"] = ["a"]
     run = make_run(tmp_path / "run", "rela_g", examples=bad)
-    with pytest.raises(InputError, match=r"examples\.json: not as"):
+    with pytest.raises(InputError, match=r"examples\.json: not in the format of"):
         load_runs([run])
 
 
@@ -587,7 +587,7 @@ def test_outputs_are_replaced_as_a_whole_and_foreign_folders_are_kept(tmp_path, 
         report.write_report([run], output)
     assert (tmp_path / "report_figures" / "mine.txt").read_text() == "kept"
     (tmp_path / "other_figures").write_text("kept")
-    with pytest.raises(InputError, match="other_figures is a file, where the folder of the figures has to be"):
+    with pytest.raises(InputError, match="other_figures is a file, but the figures need a folder of this name"):
         report.write_report([run], tmp_path / "other.html")
 
 

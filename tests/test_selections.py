@@ -144,7 +144,7 @@ def test_another_order_of_the_same_ranking_needs_no_new_scores(ranked, monkeypat
     assert list(read_lines(output.parent / "out.tsv.xa")) == best
     said = capsys.readouterr().out
     assert "30 of" in said and "the best by null_rate" in said
-    assert "--by log_probability works better than --by null_rate" in said
+    assert "--by log_probability detects damaged pairs better than --by null_rate" in said
 
 
 def test_wrong_options_are_refused(ranked):

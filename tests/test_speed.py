@@ -80,12 +80,12 @@ def test_a_part_may_be_missing(tmp_path):
     ],
 )
 def test_malformed_records_are_refused(tmp_path, changes):
-    with pytest.raises(InputError, match="not as `rela bench` writes it"):
+    with pytest.raises(InputError, match="not in the format of `rela bench`"):
         load_speeds(write(tmp_path, benchmark(**changes)))
 
 
 def test_invalid_json_and_a_missing_file_are_refused(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         load_speeds(tmp_path / "absent.json")
-    with pytest.raises(InputError, match="not as `rela bench` writes it"):
+    with pytest.raises(InputError, match="not in the format of `rela bench`"):
         load_speeds(write(tmp_path, []))

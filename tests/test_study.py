@@ -77,7 +77,7 @@ def test_jobs_are_ordered_by_seed_and_name_their_folders(configs):
     [
         ({"task": None}, "task is missing"),
         ({"task": "nothing"}, "no task 'nothing'"),
-        ({"baseline": "other"}, "baseline 'other' is no label of a row; there are softmax, cross"),
+        ({"baseline": "other"}, "baseline 'other' is not the label of a row; give one of softmax, cross"),
         ({"speed": 1}, "unknown entry speed"),
         ({"seeds": [1, 1]}, "seeds: give a list of different whole numbers"),
         ({"seeds": [True]}, "seeds: give a list of different whole numbers"),
@@ -86,10 +86,13 @@ def test_jobs_are_ordered_by_seed_and_name_their_folders(configs):
         ({"rows": [{"label": "a/b", "attention": "relu"}]}, "row 1: label 'a/b'"),
         ({"rows": [{"label": "a", "attention": "rulu"}]}, "rulu"),
         ({"rows": [{"label": "a", "attention": "relu", "sites": "middle"}]}, "no config 'middle'"),
-        ({"rows": [{"label": "a", "attention": "relu", "table_1": 14}]}, "14 is no row of Table 1"),
-        ({"rows": BASE["rows"] * 2}, "two are labelled softmax"),
+        ({"rows": [{"label": "a", "attention": "relu", "table_1": 14}]}, "14 is not a row of Table 1"),
+        ({"rows": BASE["rows"] * 2}, "two rows have the label softmax"),
         ({"rows": [*BASE["rows"], {"label": "twin", "attention": "softmax"}]}, "softmax and twin are the same model"),
-        ({"gold": "../x", "gold_kind": "silver"}, "is not the name of a file in the study's folder"),
+        (
+            {"gold": "../x", "gold_kind": "silver"},
+            "is not the name of a file; give the name of one in the study's folder",
+        ),
         ({"gold": "x"}, "gold_kind is missing"),
         ({"ranking": 1}, "ranking: 1; give true or false"),
     ],
@@ -204,7 +207,7 @@ def test_collecting_writes_tables_page_figures_and_documents(configs, tmp_path, 
     from fairseq_rela.cli import main
 
     pytest.importorskip("matplotlib")
-    from fairseq_rela.study import tables
+    from fairseq_rela.study import docs, tables
 
     configs(rows=[BASE["rows"][0], {"label": "rela_g", "attention": "rela_g", "table_1": 7}])
     monkeypatch.chdir(tmp_path)
@@ -216,7 +219,7 @@ def test_collecting_writes_tables_page_figures_and_documents(configs, tmp_path, 
     assert main(["study", "one", "--collect"]) == 0
     assert str(tmp_path / "README.md") in capsys.readouterr().out
     collected = json.loads(Path("studies/one/study.json").read_text())
-    assert tables.between(Path("README.md").read_text(encoding="utf-8"), "one", "short") == tables.short(collected)
+    assert docs.between(Path("README.md").read_text(encoding="utf-8"), "one", "short") == tables.short(collected)
     assert "29.75" in Path("studies/one/study.html").read_text(encoding="utf-8")
     assert tables.full(collected) in Path("studies/one/study.md").read_text(encoding="utf-8")
     assert Path("studies/one/figures/bleu-by-row.svg").is_file()
@@ -303,7 +306,7 @@ def test_the_options_only_run_and_list(configs, tmp_path, capsys, monkeypatch):
     assert main(["study", "one", "--list", "--only", "cross"]) == 0
     assert capsys.readouterr().out == "1\tcross.seed-2\t-\n3\tcross.seed-3\t-\n"
     for arguments, words in (
-        (["one", "--only", "relu"], "--only relu: no such row; there are softmax, cross"),
+        (["one", "--only", "relu"], "--only relu: no such row; choose from softmax, cross"),
         (["one", "--run", "4"], "--run 4: one has the runs 0 to 3"),
         (["none"], "no config 'none'"),
     ):
@@ -315,7 +318,7 @@ def test_the_options_only_run_and_list(configs, tmp_path, capsys, monkeypatch):
 def test_a_missing_silver_alignment_stops_the_study_before_it_trains(configs, tmp_path):
     configs(gold="silver.test.talp", gold_kind="silver")
     folder = StudyFolder(spec.load_study("one"), tmp_path / "out", tmp_path / "root")
-    with pytest.raises(InputError, match="silver.test.talp is missing.*scripts/silver_alignment.py"):
+    with pytest.raises(InputError, match="silver.test.talp: no such file.*scripts/silver_alignment.py"):
         queue.prepare_data(folder)
 
 

@@ -238,10 +238,10 @@ def test_numbers_have_a_minus_sign_and_no_negative_zero():
 
 def test_filling_replaces_only_the_text_between_the_markers():
     before, after = "# Title\n\n<!-- study:a begin -->", "<!-- study:a end -->\n\nText about a.\n"
-    filled = tables.fill(f"{before}\nold\n\nold\n{after}", "a", "", "new")
+    filled = docs.fill(f"{before}\nold\n\nold\n{after}", "a", "", "new")
     assert filled == f"{before}\nnew\n{after}"
-    assert tables.fill(filled, "a", "", "new") == filled and tables.between(filled, "a") == "new"
-    assert tables.between(filled, "a", "short") is None
+    assert docs.fill(filled, "a", "", "new") == filled and docs.between(filled, "a") == "new"
+    assert docs.between(filled, "a", "short") is None
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_filling_replaces_only_the_text_between_the_markers():
 )
 def test_a_document_without_its_markers_is_refused(document):
     with pytest.raises(InputError, match="<!-- study:a begin -->"):
-        tables.fill(document, "a", "", "new")
+        docs.fill(document, "a", "", "new")
 
 
 def test_documents_with_markers_are_filled_and_others_are_unchanged(tmp_path):
@@ -266,7 +266,7 @@ def test_documents_with_markers_are_filled_and_others_are_unchanged(tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "results.md").write_text("nothing\n")
     assert docs.fill_documents(study, tmp_path) == [tmp_path / "README.md"]
-    assert tables.between((tmp_path / "README.md").read_text(encoding="utf-8"), name, "short") == tables.short(study)
+    assert docs.between((tmp_path / "README.md").read_text(encoding="utf-8"), name, "short") == tables.short(study)
     assert (tmp_path / "docs" / "results.md").read_text() == "nothing\n"
     assert docs.fill_documents(study, tmp_path) == []
 
@@ -277,7 +277,7 @@ def test_documents_equal_the_output_of_the_studies(document, kind):
     path = ROOT / document
     checked = 0
     for study in map(read_json, STUDIES):
-        found = tables.between(path.read_text(encoding="utf-8"), study["study"], kind) if path.is_file() else None
+        found = docs.between(path.read_text(encoding="utf-8"), study["study"], kind) if path.is_file() else None
         if found is not None:
             assert found == (tables.short(study) if kind else tables.full(study))
             checked += 1

@@ -131,8 +131,8 @@ RELA = [
         "aer {F}/swapped.align {raw}/test.align --gold-base 0 --sentences {F}/sentences",
         "is outside of the sentences of",
     ),
-    ("analyze {last} --data {data} --output {O}/a --gold {F}/swapped.align", "which side comes first?"),
-    ("analyze {last} --data {data} --output {O}/a --gold {raw}/test.align --gold-base 1", "count from 0 or from 1"),
+    ("analyze {last} --data {data} --output {O}/a --gold {F}/swapped.align", "which side comes first"),
+    ("analyze {last} --data {data} --output {O}/a --gold {raw}/test.align --gold-base 1", "count from 0 or 1"),
     # unknown names
     (TRAIN + " --attention relax", "relax: no such variant; choose one of softmax, sparsemax"),
     (TRAIN.replace("synthetic", "wmt15_en_de"), "no task 'wmt15_en_de'; there are multi30k_en_de"),
@@ -170,7 +170,7 @@ RELA = [
     (TRANSLATE + " --max-len-a inf", "--max-len-a inf: give a number"),
     (TRANSLATE + " --beam 0", "--beam 0: give a number of at least 1"),
     ("synthetic {O}/s --pairs many", "argument --pairs: invalid int value: 'many'"),
-    ("analyze {last} --data {data} --output {O}/a --examples -1", "-1 examples: give a number of at least 0"),
+    ("analyze {last} --data {data} --output {O}/a --examples -1", "--examples -1: give a number of at least 0"),
     # models and data that do not match
     (TRANSLATE.replace("{data}", "{F}/other"), "was trained with another dict.xa.txt than that of"),
     (RANK.replace("{data}", "{F}/other"), "was trained with another dict.xa.txt than that of"),

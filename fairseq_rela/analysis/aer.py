@@ -78,7 +78,7 @@ def read_links(
     gold = []
     for number, line in enumerate(lines, 1):
         if lengths is not None and number > len(lengths):
-            raise InputError(f"{name} has more lines than the {len(lengths)} sentences; is it of the same text?")
+            raise InputError(f"{name} has more lines than the {len(lengths)} sentences; give links of the same text")
         sure: Set[Link] = set()
         possible: Set[Link] = set()
         for field in line.split():
@@ -94,14 +94,14 @@ def read_links(
                 size = "" if lengths is None else f" of {limits[0]} and {limits[1]} words"
                 raise InputError(
                     f"{name}, line {number}: {field} is outside of the sentences{size}; "
-                    "do its words count from 0 or from 1, and which side comes first?"
+                    "check whether words count from 0 or 1, and which side comes first"
                 )
             possible.add(link)
             if match.group(2) == "-":
                 sure.add(link)
         gold.append(Gold(frozenset(sure), frozenset(possible)))
     if lengths is not None and len(gold) != len(lengths):
-        raise InputError(f"{name} has {len(gold)} lines for {len(lengths)} sentences; is it of the same text?")
+        raise InputError(f"{name} has {len(gold)} lines for {len(lengths)} sentences; give links of the same text")
     return gold
 
 
@@ -123,7 +123,7 @@ def count(gold: Sequence[Gold], hypothesis: Sequence[Iterable[Link]]) -> Counts:
     """
     if len(gold) != len(hypothesis):
         raise InputError(
-            f"{len(gold)} sentences in the gold alignment, {len(hypothesis)} in the other; compare the same text"
+            f"{len(gold)} sentences in the gold alignment, {len(hypothesis)} in the other; give files of the same text"
         )
     pairs = list(zip(gold, map(set, hypothesis)))
     counts = Counts(
@@ -133,25 +133,25 @@ def count(gold: Sequence[Gold], hypothesis: Sequence[Iterable[Link]]) -> Counts:
         right_possible=sum(len(links & sentence.possible) for sentence, links in pairs),
     )
     if not counts.links + counts.sure:
-        raise InputError("neither alignment has a link to compare; are these the right files?")
+        raise InputError("neither alignment has a link, so there is nothing to compare; give files with links")
     return counts
 
 
 def fits_better(gold: Sequence[Gold], hypothesis: Sequence[Iterable[Link]]) -> Optional[str]:
-    """Return a message if the AER is clearly lower with swapped sides or with words counted from another number.
+    """Return a message if the AER is lower by more than 5 points with swapped sides or with another first word number.
 
-    Such mistakes in the files raise no error; they only make the AER worse. Clearly lower means by more than 5 points.
+    Such mistakes in the files raise no error; they only increase the AER.
 
     Returns:
-        the reading with the lowest AER and its AER in percent, or None.
+        the interpretation with the lowest AER, and this AER in percent, as text; or None.
     """
     links = [list(pairs) for pairs in hypothesis]
     best = count(gold, links).aer - _BETTER
     found = None
     for what, swap, shift in (
         ("with the two sides of one file swapped", True, 0),
-        ("if the hypothesis counted its words from 1 less", False, 1),
-        ("if the hypothesis counted its words from 1 more", False, -1),
+        ("if words of the hypothesis counted from a number 1 lower", False, 1),
+        ("if words of the hypothesis counted from a number 1 higher", False, -1),
     ):
         other = [{(j if swap else i + shift, i if swap else j + shift) for i, j in pairs} for pairs in links]
         aer = count(gold, other).aer

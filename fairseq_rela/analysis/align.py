@@ -20,12 +20,12 @@ from .goldset import GoldSet
 
 FORMAT = 1
 JUDGED = 2000  # number of sentence pairs, from the first one, on which the head is chosen
-_FEW = 20  # with fewer pairs, the choice of the head can be chance
+_FEW = 20  # with fewer pairs, the choice of the head can be due to chance
 _HEAD = re.compile(r"(normal|shifted)\.layer[0-9]{1,4}\.(head[0-9]{1,4}|mean)")
 _RULES = {
     "given": "named by --head",
     "agreement": "agrees best with the head {other} of the reverse model (F1 of their links)",
-    "association": "links the words that go together best (mean Dice coefficient over the target words)",
+    "association": "links the words that occur together most often (mean Dice coefficient over the target words)",
 }
 
 
@@ -80,12 +80,13 @@ def align(
     folder = _data_of(checkpoint, data, "--data")
     back = None if reverse is None else _data_of(reverse, reverse_data, "--reverse-data")
     if back is not None and back.languages != folder.languages[::-1]:
-        raise InputError(f"{back} is of {back.pair}; a reverse model translates {'-'.join(folder.languages[::-1])}")
+        pair = "-".join(folder.languages[::-1])
+        raise InputError(f"{back} has the languages {back.pair}; give the data folder of a model for {pair}")
     names, forward, text = _positions(checkpoint, folder, source, target, tokenised, max_tokens)
     record: Dict[str, Any] = {"format": FORMAT, "checkpoint": str(checkpoint), "sha256": sha256(checkpoint)}
     if head is not None:
         if head not in names:
-            raise InputError(f"--head {head}: there is no such head; there are {', '.join(names)}")
+            raise InputError(f"--head {head}: no such head; choose from {', '.join(names)}")
         chosen, why = names.index(head), {"rule": "given"}
     elif back is not None:
         others, backward, _ = _positions(reverse, back, target, source, tokenised, max_tokens)
@@ -102,9 +103,9 @@ def _refuse_bad_options(reverse: Optional[Path], reverse_data: Optional[Path], h
     if head is not None and not _HEAD.fullmatch(head):
         raise InputError(f"--head {head}: give a name such as normal.layer1.head3 or shifted.layer0.mean, from 0")
     if head is not None and reverse is not None:
-        raise InputError("--head names the head, and --reverse chooses one; give only one of them")
+        raise InputError("--head names a head, and --reverse chooses one; give only one of these options")
     if reverse_data is not None and reverse is None:
-        raise InputError("--reverse-data is the data folder of --reverse; give both")
+        raise InputError("--reverse-data needs --reverse; give it as well")
 
 
 def describe(record: Dict[str, Any]) -> str:
@@ -117,7 +118,7 @@ def describe(record: Dict[str, Any]) -> str:
 def warn(record: Dict[str, Any]) -> List[str]:
     """Return warnings about the choice of the head, one line each."""
     if record["rule"] != "given" and record["pairs"] < _FEW:
-        return [f"{record['pairs']} pairs say little about which head aligns best; give more, or name it by --head"]
+        return [f"{record['pairs']} pairs are too few to choose the best head; give more, or name a head by --head"]
     return []
 
 
@@ -165,7 +166,7 @@ def _data_of(checkpoint: Path, data: Optional[Path], option: str) -> DataFolder:
     except (KeyError, TypeError):
         folder = Path("unknown")
     if not DataFolder.is_one(folder):
-        raise InputError(f"{checkpoint}: its data folder ({folder}) is not here; give {option} FOLDER")
+        raise InputError(f"{checkpoint}: its data folder ({folder}) does not exist here; give {option} FOLDER")
     return DataFolder(folder)
 
 

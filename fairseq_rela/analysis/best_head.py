@@ -10,7 +10,7 @@ from typing import Sequence, Tuple
 import torch
 from torch import Tensor
 
-Pair = Tuple[Sequence[str], Sequence[str]]  # words of source and target
+WordPair = Tuple[Sequence[str], Sequence[str]]  # the words of a source and a target sentence
 
 
 def count_common(forward: Tensor, backward: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ def agreement(forward: Sequence[Tensor], backward: Sequence[Tensor]) -> Tensor:
     return 2 * common.double() / total.clamp(min=1)
 
 
-def association(positions: Sequence[Tensor], pairs: Sequence[Pair]) -> Tensor:
+def association(positions: Sequence[Tensor], pairs: Sequence[WordPair]) -> Tensor:
     """Return the mean Dice coefficient of the words that each head links.
 
     The Dice coefficient of source word s and target word t is :math:`2 c(s, t) / (c(s) + c(t))`, where c is the number

@@ -1,4 +1,4 @@
-"""Record the attention weights of a model on a test set with teacher forcing: all layers, heads and sites."""
+"""Record the attention weights of a model on a subset with teacher forcing: all layers, heads and sites."""
 
 import copy
 import random
@@ -94,12 +94,12 @@ def load_transformer(checkpoint: Path, data: Union[Path, DataFolder]) -> Tuple[n
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{checkpoint} does not fit the data folder {data}: {reason}") from error
     if not isinstance(task, TranslationTask):  # other tasks add tokens to sentences and name subsets in other ways
-        raise InputError(f"{checkpoint}: of the task {type(task).__name__}; only models of `translation` are analysed")
+        raise InputError(f"{checkpoint}: its task is {type(task).__name__}; give a model of the task translation")
     model = models[0].eval()
     for layer in getattr(getattr(model, "decoder", None), "layers", ()):
         if getattr(layer, "encoder_attn", None) is None or getattr(layer, "cross_self_attention", False):
             raise InputError(
-                f"{checkpoint}: its decoder has no cross-attention to the source alone; such models are not analysed"
+                f"{checkpoint}: its decoder has no cross-attention to the source alone; give another model"
             )
     return model, task
 
@@ -127,7 +127,7 @@ def capture(
     batches = task.get_batch_iterator(
         dataset,
         max_tokens=max(max_tokens, _longest(dataset, model, subset)),
-        required_batch_size_multiple=1,  # the default of fairseq drops the last batch
+        required_batch_size_multiple=1,  # with fairseq's default, some versions drop the last batch
     ).next_epoch_itr(shuffle=False)
     sites = attention_modules(model)
     seen = 0
@@ -151,7 +151,7 @@ def _longest(dataset: Any, model: nn.Module, subset: str) -> int:
         worst = int(sizes.argmax())
         if sizes[worst] > limit:
             raise InputError(
-                f"{subset}, sentence {worst + 1}: {sizes[worst]} {side} pieces, the model takes {limit}; shorten it"
+                f"{subset}, sentence {worst + 1}: {sizes[worst]} {side} pieces, but the model takes {limit}; shorten it"
             )
     return int(max(dataset.src_sizes.max(), dataset.tgt_sizes.max()))
 

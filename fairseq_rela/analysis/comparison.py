@@ -59,7 +59,7 @@ def combine(results: Sequence[Dict[str, Any]]) -> Dict[str, Dict[str, Any]]:
         InputError: there is no record, or the records differ in their kinds of damage, pairs or damage seed.
     """
     if not results:
-        raise InputError("no records of `rela rank --damage` to combine; give one or more")
+        raise InputError("no record of `rela rank --damage` to combine; give one or more")
     for name in ("pairs", "damage_seed", "kinds"):
         if any(_comparable(one, name) != _comparable(results[0], name) for one in results):
             raise InputError(f"the records differ in their {name.replace('_', ' ')}; measure all on the same pairs")
@@ -148,14 +148,16 @@ def describe_evidence(summary: Dict[str, Dict[str, Any]]) -> str:
     better, beyond = _where_better(summary)
     n = next(iter(summary.values()))["difference"]["n"]
     where = f"in {', '.join(better)}" if better else "in no kind of damage"
-    lines = [f"the null rate tells more than the log-probability {where} (mean of {n} model{'s' if n > 1 else ''})"]
+    models = f"mean of {n} model{'s' if n > 1 else ''}"
+    lines = [f"the null rate detects damage better than the log-probability {where} ({models})"]
     if n > 1:
-        lines.append(f"beyond the 95 % interval of the paired difference: {', '.join(beyond) or 'none'}")
+        lines.append(f"with a 95 % interval of the paired difference above 0: {', '.join(beyond) or 'none'}")
     lines.append(f"recommended: rela rank --by {recommend(summary)}")
     return "\n".join(lines)
 
 
 def _where_better(summary: Dict[str, Dict[str, Any]]) -> Tuple[List[str], List[str]]:
+    """Return the kinds of damage with a mean difference above 0, and those whose whole interval is above 0."""
     better = [kind for kind, one in summary.items() if one["difference"]["mean"] > 0]
     intervals = {kind: summary[kind]["difference"]["interval"] for kind in better}
     return better, [kind for kind, interval in intervals.items() if interval is not None and interval[0] > 0]

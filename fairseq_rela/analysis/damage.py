@@ -56,7 +56,7 @@ def damage(pairs: Sequence[Pair], kind: str, rng: random.Random) -> List[Pair]:
     elif kind == "truncated":
         damaged = [_truncate(target) for target in targets]
     else:
-        raise ValueError(f"no damage {kind!r}; choose one of {', '.join(KINDS)}")
+        raise ValueError(f"unknown kind of damage {kind!r}; choose one of {', '.join(KINDS)}")
     return [Pair(source, target) for source, target in zip(sources, damaged)]
 
 
@@ -77,7 +77,7 @@ def _derange(sentences: Sequence[str], rng: random.Random) -> List[str]:
                 order[place], order[other] = order[other], order[place]
                 break
         else:
-            raise ValueError("more than half of the sentences are the same, or there is only one: nothing to shuffle")
+            raise ValueError("cannot shuffle a single sentence, or sentences more than half of which are equal")
     return [sentences[index] for index in order]
 
 

@@ -67,8 +67,8 @@ def evaluate(
         result = _evaluate_model(scorer, pairs, f"{source}, {target}", seed, checkpoint)
         if results and result["label"] != results[0]["label"]:
             raise InputError(
-                f"{checkpoint} computes {result['label']}, {checkpoints[0]} {results[0]['label']}; "
-                "give models that differ in their seed only"
+                f"{checkpoint} computes {result['label']}, but {checkpoints[0]} {results[0]['label']}; "
+                "give models that differ only in their seed"
             )
         results.append(result)
     summary = combine(results)
@@ -92,10 +92,10 @@ def _evaluate_model(
     scorer: PairScorer, pairs: Sequence[Pair], where: str, seed: int, checkpoint: Path
 ) -> Dict[str, Any]:
     scores = scorer.score(pairs)
-    # a target of one word cannot lose a word
+    # pairs with a target of one word are left out, because the damage cannot delete a word from it
     sound = [i for i, pair in enumerate(pairs) if not scores[i].reason and len(words_of(pair.target)) > 1]
     if len(sound) < _LEAST:
-        raise InputError(f"{where}: {len(sound)} pairs that can be scored, of {len(pairs)}; give {_LEAST} or more")
+        raise InputError(f"{where}: only {len(sound)} of {len(pairs)} pairs can be scored; give {_LEAST} or more")
     kinds = {}
     for kind in KINDS:
         rng = random.Random(f"{seed} {kind}")
@@ -106,7 +106,7 @@ def _evaluate_model(
             raise InputError(f"{where}: {error}") from error
         bad = [score for score in scorer.score(damaged) if not score.reason]
         if not bad:
-            raise InputError(f"{where}: no pair that is {kind} can be scored by {checkpoint}; give other text")
+            raise InputError(f"{where}: {checkpoint} can score no pair with the damage {kind!r}; give other text")
         kinds[kind] = areas([scores[i] for i in sound if i not in chosen], bad)
     return {"label": scorer.label, "pairs": len(sound), "damage_seed": seed, "kinds": kinds}
 

@@ -1,4 +1,4 @@
-"""Gold word alignments: find their sentences and links, and check that they are of the same words."""
+"""Gold word alignments: find their sentences and links, and check that they count the words of the same text."""
 
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -124,8 +124,8 @@ def _find_links(files: Sequence[Path], languages: Sequence[str], where: str, nam
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
         raise InputError(
-            f"--gold-alignment {where}: one file of links {'/'.join(LINKS)} is needed, here are: {names}; "
-            "give the files of sentences and links, each by a --gold-alignment of its own"
+            f"--gold-alignment {where}: one file of links ({', '.join(LINKS)}) is needed, found: {names}; "
+            "give each file of sentences and links by its own --gold-alignment"
         )
     return found[0]
 
@@ -179,14 +179,14 @@ def _refuse_other_words(
     counted = list(zip(*([_word_counts(line) for line in lines] for lines in zip(*read_parallel(*files)))))
     if len(counted) != len(lengths):
         raise InputError(
-            f"{files[0]} has {len(counted)} sentences, the subset {len(lengths)}; give those of the subset"
+            f"{files[0]} has {len(counted)} sentences, but the subset {len(lengths)}; give the sentences of the subset"
         )
     for number, (counts, prepared) in enumerate(zip(counted, lengths), 1):
         for path, possible, words in zip(files, counts, prepared):
             if words not in possible:
                 raise InputError(
-                    f"{path}, line {number}: {possible[0]} words, {words} in the prepared text, so the gold alignment "
-                    "is of other words; prepare the subset from the gold's own tokens (rela prepare --tokenised)"
+                    f"{path}, line {number}: {possible[0]} words, but {words} in the prepared text, so the gold "
+                    "alignment counts other words; prepare the subset from its tokens (rela prepare --tokenised)"
                 )
 
 

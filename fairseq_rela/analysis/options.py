@@ -13,7 +13,7 @@ LAYER_ATTENTIONS = ("raw", "normalised")
 
 @dataclass(frozen=True)
 class Options:
-    """What an analysis measures.
+    """The options of an analysis, checked when they are made.
 
     Attributes:
         gold: file of gold word alignments of the subset, which counts the words of the prepared text.
@@ -55,7 +55,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.examples < 0:
-            raise InputError(f"{self.examples} examples: give a number of at least 0")
+            raise InputError(f"--examples {self.examples}: give a number of at least 0")
         if not self.taus or any(not 0 < tau <= 1 for tau in self.taus):
             raise InputError(
                 "temperatures of head diversity are above 0 and at most 1; give some, such as 1 0.5 0.25 0.1"

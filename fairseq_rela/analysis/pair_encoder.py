@@ -8,7 +8,7 @@ from ..text.preprocess import repair_tokens
 
 
 class Encoded(NamedTuple):
-    """The ids of both sides with the end of sentence; ``reason`` says why a pair cannot be scored, else it is empty."""
+    """The ids of both sides with the end of sentence; ``reason`` is why the pair cannot be scored, or empty."""
 
     source: List[int]
     target: List[int]
@@ -41,6 +41,7 @@ class PairEncoder:
         return preprocess, recase, data.segmenter(lang)
 
     def __call__(self, sources: Sequence[str], targets: Sequence[str]) -> List[Encoded]:
+        """Return the ids of each pair of sentences."""
         return [self._pair(*pair) for pair in zip(sources, targets)]
 
     def _pair(self, *texts: str) -> Encoded:
@@ -49,7 +50,7 @@ class PairEncoder:
         for side, (name, text) in enumerate(zip(("source", "target"), texts)):
             try:
                 pieces = self._pieces(side, text)
-            except InputError:  # a word that looks like BPE pieces, which training text does not have
+            except InputError:  # a word looks like a BPE piece, which no training text contains
                 sides.append([])
                 reasons.append(f"unsplittable {name}")
                 continue

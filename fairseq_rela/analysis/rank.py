@@ -36,7 +36,7 @@ from .selections import Choice, describe, selection_files, selections_path, writ
 
 
 class Ranking(NamedTuple):
-    """Numbers of pairs of a ranked corpus.
+    """The numbers of pairs in a ranked corpus and in its selections.
 
     Attributes:
         pairs: all pairs.
@@ -77,8 +77,8 @@ def rank(
         choice: the fields of :class:`fairseq_rela.analysis.selections.Choice`.
 
     Raises:
-        InputError: a file is missing or not UTF-8, the files differ in length, the model is of other data, an option
-            has a bad value, or an output exists that was made from other inputs.
+        InputError: a file is missing or not UTF-8, the files differ in length, the model was trained on other data, an
+            option has a bad value, or an output exists that was made from other inputs.
     """
     chosen = Choice(**choice)
     if workers is not None and workers < 1:
@@ -96,12 +96,12 @@ def rank(
     refuse_overwriting((checkpoint, source, target), made)
     if not scorer.has_nulls:
         print(
-            f"warning: {scorer.label} always attends to something, so the null rate is 0 everywhere; only the "
-            "log-probability tells pairs apart",
+            f"warning: {scorer.label} always attends to something, so all null rates are 0; only the "
+            "log-probability distinguishes pairs",
             file=sys.stderr,
         )
     if scorer.encode.tokenised:
-        print(f"the training text of {data} was tokenised already, and the text to rank has to be so too")
+        print(f"the training text of {data} was given tokenised, so the text to rank must be tokenised too")
     with only_process(output, "ranked"):
         state = _state(checkpoint, folder, scorer, source, target)
         if scores.is_complete(state):
@@ -150,7 +150,7 @@ def _recommend(checkpoint: Path, by: str) -> None:
     best = recommended_for(checkpoint)
     if best not in (None, by):
         where = checkpoint.parent / "rank.json"
-        print(f"{where}: on damaged pairs --by {best} works better than --by {by}")
+        print(f"{where}: --by {best} detects damaged pairs better than --by {by}")
 
 
 def refuse_swapped(source: Path, target: Path, settings: Settings) -> None:

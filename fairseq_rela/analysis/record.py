@@ -1,4 +1,4 @@
-"""The record of an analysis: its files, and its summary for people.
+"""The record of an analysis: its files, and its summary in the terminal.
 
 ``analysis.json`` holds
 

@@ -1,4 +1,4 @@
-"""The file of the scores of a corpus, which an interrupted run continues."""
+"""The file with the scores of a corpus, to which an interrupted run appends."""
 
 import os
 from array import array
@@ -18,7 +18,7 @@ _HEADER = ("\t".join(COLUMNS) + "\n").encode("utf-8")
 
 
 def row(number: int, score: Score) -> bytes:
-    """Return the line of one pair; ``number`` is the number of its lines in the corpus, from 0."""
+    """Return the line of one pair as UTF-8; ``number`` is its line in the corpus, from 0."""
     numbers = f"{score.null_rate:.6f}\t{score.log_probability:.6f}"
     return f"{number}\t{numbers}\t{score.source_pieces}\t{score.target_pieces}\t{score.reason}\n".encode()
 
@@ -30,7 +30,8 @@ class ScoreFile:
         path: the complete file.
         partial: the file to which scores are appended until it is complete.
         record: file of the state: ``format``, ``attention``, ``pairs``, and the mappings ``inputs`` (checksums and
-            settings) and ``batches`` (what decides which pairs are in a batch, which changes the last digits).
+            settings) and ``batches`` (the settings
+            that determine which pairs share a batch, which changes the last digits of the scores).
     """
 
     def __init__(self, path: Path) -> None:
@@ -106,7 +107,7 @@ class ScoreFile:
             raise InputError(f"{path} exists and was not made by `rela rank`; choose another --output")
         begun = read_json(self.record)
         if not isinstance(begun, dict) or begun.get("format") != FORMAT:
-            raise InputError(f"{self.record}: not of this version of `rela rank`; choose another --output")
+            raise InputError(f"{self.record}: made by another version of `rela rank`; choose another --output")
         for part in parts:
             for name, value in state[part].items():
                 if begun.get(part, {}).get(name) != value:

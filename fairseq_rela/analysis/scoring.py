@@ -18,8 +18,8 @@ from .pair_encoder import Encoded, PairEncoder
 from .pair_scorer import PairScorer, Score
 from .score_file import ScoreFile, row
 
-BLOCK = 1000  # pairs that a process scores at a time; it makes batches of pairs with similar lengths among them
-WINDOW = 20  # number of blocks from which batches are made on a GPU
+BLOCK = 1000  # pairs that a process scores at a time, in batches of pairs with similar lengths
+WINDOW = 20  # blocks that are encoded in parallel and then scored together on a GPU
 Blocks = Iterable[Tuple[LineBlock, LineBlock]]
 
 
@@ -41,7 +41,7 @@ def inspect(source: Path, target: Path) -> Tuple[int, Tuple[str, str]]:
             pairs += len(both[0])
             bar.update(len(both[0]))
     if not pairs:
-        raise InputError(f"{source}: no lines to rank")
+        raise InputError(f"{source}: no lines to rank; give a file with text")
     return pairs, (digests[0].hexdigest(), digests[1].hexdigest())
 
 
@@ -75,7 +75,7 @@ def score_corpus(
     try:
         number = done = output.resume(state)
         if done:
-            print(f"{output.partial}: {done:,} of {pairs:,} pairs are scored already; going on", flush=True)
+            print(f"{output.partial}: {done:,} of {pairs:,} pairs are already scored; continuing", flush=True)
         todo = islice(read_parallel_blocks(source, target, BLOCK), done // BLOCK, None)
         results = _score_blocks(scorer, todo, min(workers, -(-(pairs - done) // BLOCK) or 1))
         bar = tqdm(total=pairs, initial=done, desc="rank", unit=" pairs", unit_scale=True, disable=None, leave=False)
@@ -88,7 +88,7 @@ def score_corpus(
             os.fsync(file.fileno())
         if number != pairs:
             raise InputError(
-                f"{source} or {target} has changed while it was read; remove {output.partial} and begin again"
+                f"{source} or {target} has changed while it was read; remove {output.partial} and start again"
             )
         output.finish()
     except OSError as error:
@@ -113,7 +113,7 @@ def _score_blocks(scorer: PairScorer, todo: Blocks, workers: int) -> Iterator[Li
 
 
 def _encoded(run: Map, todo: Blocks) -> Iterator[List[Encoded]]:
-    yield from run(_encode_block, todo)  # closing() needs a generator
+    yield from run(_encode_block, todo)  # a generator, because closing() needs one
 
 
 @contextmanager

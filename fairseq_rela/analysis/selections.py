@@ -56,10 +56,12 @@ class Choice:
 
     @property
     def keeps_best(self) -> bool:
+        """Whether the best pairs are selected."""
         return self.keep_best is not None or self.max_null_rate is not None
 
     @property
     def is_empty(self) -> bool:
+        """Whether nothing is selected."""
         return not self.keeps_best and self.keep_worst is None and self.sample is None
 
 
@@ -72,6 +74,7 @@ def selection_files(output: Path, languages: Sequence[str]) -> Dict[str, Tuple[P
 
 
 def selections_path(output: Path) -> Path:
+    """Return the file of the record of the selections of a ranking, ``OUTPUT.selections.json``."""
     return output.with_name(f"{output.name}.selections.json")
 
 
@@ -132,7 +135,7 @@ def _choose(
         if not mask.any():
             scored = scored_pairs(null_rates, log_probabilities).any()
             what = f"no pair has a null rate of {choice.max_null_rate} or less" if scored else "no pair has a score"
-            raise InputError(f"{ranking}: {what}, so there is nothing to keep")
+            raise InputError(f"{ranking}: {what}, so there is nothing to select; change the options")
     return chosen
 
 
@@ -206,7 +209,7 @@ def load_selections(path: Path) -> Dict[str, Any]:
                 int(example["line"]), float(example["null_rate"]), float(example["log_probability"])
                 example["source"], example["target"]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{path}: not as `rela rank` writes it ({error!r}); rank again") from error
+        raise InputError(f"{path}: not in the format of `rela rank` ({error!r}); rank again") from error
     return record
 
 

@@ -43,7 +43,7 @@ def join_words(pieces: Sequence[str]) -> List[str]:
 
 
 def load_dataset(task: Any, subset: str) -> LanguagePairDataset:
-    """Return a subset as fairseq's dataset; piece i of a sentence is at position i of its batches.
+    """Return a subset as fairseq's dataset, with padding on the right: piece i of a sentence is at position i.
 
     Raises:
         InputError: the subset does not exist, is empty or has no target side.
@@ -51,10 +51,10 @@ def load_dataset(task: Any, subset: str) -> LanguagePairDataset:
     try:
         task.load_dataset(subset)
     except (FileNotFoundError, OSError) as error:
-        raise InputError(f"no subset {subset!r} in the data folder ({error})") from error
+        raise InputError(f"no subset {subset!r} in the data folder ({error}); give another one") from error
     dataset = task.dataset(subset)
     if not isinstance(dataset, LanguagePairDataset) or dataset.tgt is None:
-        raise InputError(f"subset {subset!r} is not of sentences with their translations, which the analysis needs")
+        raise InputError(f"subset {subset!r} has no target sentences, which the analysis needs; give another one")
     if not len(dataset):
         raise InputError(f"subset {subset!r} is empty; give another one")
     dataset = copy.copy(dataset)
@@ -93,18 +93,19 @@ def _with_unknown_pieces(pieces: List[List[str]], text: Path, unknown: str) -> L
         for sentence, line in zip(pieces, lines)
     )
     if not same:
-        raise InputError(f"{text} is not the text of the binary data beside it; prepare the data again")
+        raise InputError(f"{text} is not the text of the binarised data; prepare the data again")
     return lines
 
 
 def refuse_hidden_words(sentences: Sequence[Sentence], task: Any, data: Path, subset: str, has_gold: bool) -> None:
-    """Check that the ends of unknown words are known; print a warning if not.
+    """Check that it is known where words with unknown pieces end; print a warning if it is not.
 
-    An unknown piece is ``<unk>`` in binary data, with or without the mark ``@@``, after which a word continues. Without
-    the pieces in ``bpe/SUBSET.LANG``, one such word can count as several, and the numbers of later words are wrong.
+    In binarised data, an unknown piece is ``<unk>``, whether or not it had the mark ``@@``, after which a word
+    continues. Without the pieces in ``bpe/SUBSET.LANG``, one such word can count as several, and the numbers of later
+    words are wrong.
 
     Raises:
-        InputError: they are not, and there is a gold alignment.
+        InputError: it is not known, and there is a gold alignment.
     """
     hidden = 0
     for side, (lang, dictionary) in enumerate(_sides(task)):
@@ -113,12 +114,12 @@ def refuse_hidden_words(sentences: Sequence[Sentence], task: Any, data: Path, su
     if not hidden:
         return
     what = (
-        f"{data}: {hidden} sentences of {subset} have unknown pieces, and without bpe/{subset}.LANG beside the binary "
-        "data their words cannot be told apart"
+        f"{data}: {hidden} sentences of {subset} have unknown pieces, and without bpe/{subset}.LANG beside the "
+        "binarised data it is not known where their words end"
     )
     if has_gold:
         raise InputError(f"{what}; put the BPE text there, or give the text by --source and --target")
-    print(f"warning: {what}; numbers at the level of words are off by them", file=sys.stderr)
+    print(f"warning: {what}; measurements of words are inexact", file=sys.stderr)
 
 
 def read_tags(path: Optional[PathLike], words: Sequence[int]) -> Optional[List[List[str]]]:

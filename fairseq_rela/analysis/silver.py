@@ -1,4 +1,4 @@
-"""Make silver word alignments of a data folder with eflomal, for text without manual alignments.
+"""Make silver word alignments with eflomal for the text of a data folder that has no manual alignments.
 
 eflomal aligns all pairs of the folder in both directions. Links in the intersection are sure, links that
 grow-diag-final (Koehn, Och and Marcu 2003) adds are possible. The alignments are automatic, so they are not a gold
@@ -184,7 +184,7 @@ def _read_sentences(path: PathLike) -> List[Tuple[str, str]]:
     for number, line in enumerate(read_lines(path), 1):
         sides = line.split(" ||| ")
         if len(sides) != 2:
-            raise InputError(f'{path}, line {number}: not "source ||| target"')
+            raise InputError(f'{path}, line {number}: not "source ||| target"; give one pair a line')
         pairs.append((sides[0], sides[1]))
     return pairs
 

@@ -46,10 +46,12 @@ class SparsityCounts:
 
     @property
     def sparsity_by_head(self) -> List[float]:
+        """The share of weights that are exactly 0, for each head."""
         return (self.zeros.double() / self.cells).tolist()
 
     @property
     def null_rate_by_head(self) -> List[float]:
+        """The share of null queries, for each head."""
         return (self.nulls.double() / self.queries).tolist()
 
     @property

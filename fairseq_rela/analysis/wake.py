@@ -1,7 +1,7 @@
 """Find the words that wake a head: how often the queries of a word have a weight that is not 0.
 
-A ReLA head is off for a query if all weights of the query are 0 (section 5.2). The words that wake a head are a hint
-at its function.
+A ReLA head is off for a query if all weights of the query are 0 (section 5.2), and awake otherwise. The words that
+wake a head suggest what the head does.
 """
 
 from typing import Dict, List, NamedTuple, Sequence
@@ -31,7 +31,7 @@ def awake_words(awake: Tensor, words: Sequence[int]) -> Tensor:
 
 
 class Woken(NamedTuple):
-    """How often a key, a word or a tag, occurs, and the share of its occurrences (0 to 1) that woke one head."""
+    """A word or tag (``key``), its number of occurrences, and the share of them (0 to 1) that woke one head."""
 
     key: str
     count: int  # type: ignore[assignment]  # hides tuple.count

@@ -10,14 +10,14 @@ from .. import functional
 from ..errors import InputError
 from ..kernels import backends
 from ..norms import GatedRMSNorm
+from ..variants import BASELINE
 from .memory import peak_bytes, saved_bytes
 from .timing import Timing, compare, summary
 
-BASELINE = "softmax"
-# candidates that must give the same results, up to rounding
+# candidates that must have the same results, up to rounding
 PAIRS = (("softmax", "sdpa"), ("rela_g_plain", "rela_g"))
-# tensors of the size of the scores that exist at once, forward and backward with dropout: measured by peak_bytes at
-# T = 512 and rounded up, plus the memory that sorting takes
+# number of tensors of the size of the scores that exist at once in forward and backward with dropout: measured by
+# peak_bytes at T = 512 and rounded up, plus the memory that sorting takes
 _COPIES = {"softmax": 6, "rela_g_plain": 7, "sparsemax": 12, "entmax15": 18}
 
 
@@ -46,11 +46,12 @@ class Cell(NamedTuple):
 
     @property
     def batch(self) -> int:
+        """B, the number of sentences, at least 1."""
         return max(self.tokens // self.length, 1)
 
     @property
     def score_bytes(self) -> int:
-        """Return the size of the scores in bytes, in float32, the precision in which weights are computed."""
+        """The size of the scores in bytes, in float32, the precision in which weights are computed."""
         return 4 * self.batch * self.heads * self.length**2
 
 
@@ -75,6 +76,7 @@ class Inputs(NamedTuple):
 
 
 def make_inputs(cell: Cell, device: torch.device, seed: int = 1) -> Inputs:
+    """Return random inputs of the attention core in one setting, with gradients."""
     generator = torch.Generator().manual_seed(seed)
     shape, dtype = (cell.length, cell.batch, cell.dim), getattr(torch, cell.dtype)
     q, k, v, grad = (torch.randn(shape, generator=generator).to(device, dtype) for _ in range(4))

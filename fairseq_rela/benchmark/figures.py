@@ -1,4 +1,4 @@
-"""Figures of a benchmark, in the colours of the report."""
+"""Figures of a benchmark, with the colours of the report."""
 
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -8,7 +8,7 @@ from ..report import paper, plots
 from ..report.figures import speed_figure
 from ..report.speed import speeds_of
 
-# for each name in the benchmark: the model whose colour it has, and whether its line is dashed
+# name in the benchmark to the model whose colour its line has, and whether the line is dashed
 _LINES = {
     "softmax": ("softmax", False),
     "sdpa": ("softmax", True),
@@ -17,7 +17,7 @@ _LINES = {
     "sparsemax": ("sparsemax", False),
     "entmax15": ("entmax15", False),
 }
-_SOLID, _DASHED = "bmm, fused", "SDPA, plain"
+_SOLID, _DASHED = "bmm, fused", "SDPA, plain"  # legend of softmax and ReLA-g
 
 
 def draw(result: Dict[str, Any], folder: Path) -> List[Path]:

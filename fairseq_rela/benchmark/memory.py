@@ -1,4 +1,4 @@
-"""Measure the memory that a computation saves for its gradient, and its peak memory."""
+"""Measure the memory that a computation saves for the backward pass, and its peak memory."""
 
 import weakref
 from typing import Any, Callable, Dict, Sequence

@@ -11,11 +11,11 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from ..models.config import MODEL_NAME, TransformerRelaConfig, apply_architecture
 from ..models.transformer_rela import TransformerRelaModel
+from ..variants import BASELINE
 from .timing import Times, Timing, compare, summary
 
-BASELINE = "softmax"
-# name in the benchmark, attention variant and backend
-VARIANTS = {
+# name in the benchmark to the attention variant and the backend
+CANDIDATES = {
     "softmax": ("softmax", "auto"),
     "rela_g_plain": ("rela_g", "plain"),
     "rela_g": ("rela_g", "auto"),
@@ -86,11 +86,11 @@ def parameters(size: Size, names: Sequence[str] = ("softmax", "rela_g")) -> Dict
 
     Args:
         size: the size of the models.
-        names: keys of :data:`VARIANTS`.
+        names: keys of :data:`CANDIDATES`.
     """
     counts = {}
     for name in names:
-        model = build(VARIANTS[name][0], size)
+        model = build(CANDIDATES[name][0], size)
         total = sum(p.numel() for p in model.parameters())
         embeddings = sum(p.numel() for key, p in model.named_parameters() if "embed_tokens" in key)
         counts[name] = {"total": total, "without_embeddings": total - embeddings}
@@ -154,7 +154,7 @@ def training(
     """
     batch = make_batch(size.words, tokens, mean_length, device)
     steps = {}
-    for name, (attention, backend) in VARIANTS.items():
+    for name, (attention, backend) in CANDIDATES.items():
         model = build(attention, size, backend).to(device, getattr(torch, dtype)).train()
         steps[name] = partial(update, model, torch.optim.Adam(model.parameters(), lr=1e-4), batch)
     times, skipped = timing.interleave(steps)
@@ -197,7 +197,7 @@ def decoding(
     """
     models = {
         name: build(attention, size, backend).to(device, getattr(torch, dtype))
-        for name, (attention, backend) in VARIANTS.items()
+        for name, (attention, backend) in CANDIDATES.items()
     }
     for model in models.values():
         model.make_generation_fast_(need_attn=False)  # as fairseq-generate does

@@ -9,13 +9,13 @@ from fairseq import utils
 from tqdm import tqdm
 
 from ..errors import InputError
-from ..variants import VARIANTS as ATTENTIONS
-from .models import BASELINE, VARIANTS, Size, build, update
+from ..variants import BASELINE, VARIANTS
+from .models import CANDIDATES, Size, build, update
 from .timing import Times, compare, in_turns, summary
 from .trained import load_task
 
 _BLOCKS = 10  # blocks of consecutive updates, whose times are added
-_WARM = 2  # updates that run first and are not timed
+_WARM = 2  # first updates, which are not timed
 
 
 class Request(NamedTuple):
@@ -23,7 +23,7 @@ class Request(NamedTuple):
 
     Attributes:
         data: a data folder of ``rela prepare``.
-        attention: keys of :data:`fairseq_rela.benchmark.models.VARIANTS` or :data:`fairseq_rela.variants.VARIANTS`;
+        attention: keys of :data:`fairseq_rela.benchmark.models.CANDIDATES` or :data:`fairseq_rela.variants.VARIANTS`;
             softmax is always added.
         steps: number of updates that are timed.
         max_tokens: largest number of pieces in a batch, with padding, on its longer side; None for the plan's.
@@ -41,12 +41,12 @@ def choose_variants(names: Sequence[str]) -> Dict[str, Any]:
     Raises:
         InputError: a name is unknown.
     """
-    chosen = {BASELINE: VARIANTS[BASELINE]}
+    chosen = {BASELINE: CANDIDATES[BASELINE]}
     for name in names:
-        if name not in VARIANTS and name not in ATTENTIONS:
-            there = ", ".join(dict.fromkeys([*VARIANTS, *ATTENTIONS]))
-            raise InputError(f"--attention {name}: no such variant; choose of {there}")
-        chosen[name] = VARIANTS.get(name, (name, "auto"))
+        if name not in CANDIDATES and name not in VARIANTS:
+            there = ", ".join(dict.fromkeys([*CANDIDATES, *VARIANTS]))
+            raise InputError(f"--attention {name}: no such variant; choose from {there}")
+        chosen[name] = CANDIDATES.get(name, (name, "auto"))
     return chosen
 
 
@@ -119,7 +119,7 @@ def _batches(task: Any, max_tokens: int, device: torch.device) -> Iterator[Any]:
     task.load_dataset("train")
     dataset, longest = task.dataset("train"), min(max_tokens, 1024)
     if not ((dataset.src_sizes <= longest) & (dataset.tgt_sizes <= longest)).any():
-        raise InputError(f"{task.cfg.data}: no training pair has at most {longest} pieces; give more --max-tokens")
+        raise InputError(f"{task.cfg.data}: no training pair has at most {longest} pieces; give a larger --max-tokens")
     iterator = task.get_batch_iterator(
         dataset,
         max_tokens=max_tokens,

@@ -84,11 +84,11 @@ def run(
 def _refuse_impossible(parts: Sequence[str], device: str) -> None:
     for part in parts:
         if part not in PARTS:
-            raise InputError(f"--parts {part}: choose of {', '.join(PARTS)}")
+            raise InputError(f"--parts {part}: choose from {', '.join(PARTS)}")
     if int(torch.__version__.split(".")[0]) < 2:
-        raise InputError(f"the benchmark needs torch 2 or later; this is {torch.__version__}")
+        raise InputError(f"the benchmark needs torch 2 or later, and this is {torch.__version__}; install a newer one")
     if device == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda: this torch sees no GPU; give --device cpu")
+        raise InputError("--device cuda: this PyTorch sees no GPU; give --device cpu")
 
 
 def _core(plan: Plan, device: torch.device, progress: Callable[[str], Any]) -> List[Dict[str, Any]]:
@@ -132,10 +132,12 @@ def describe(device: torch.device) -> Dict[str, Any]:
 
 
 def _memory(device: torch.device) -> float:
+    """Return the memory to use in bytes: what is free on the GPU, or 70 % of what is free on the CPU."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
     return 0.7 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
 
 
 def _load() -> float:
+    """Return the load average of the last minute."""
     return os.getloadavg()[0]

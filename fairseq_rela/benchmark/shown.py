@@ -1,4 +1,4 @@
-"""The main results of a benchmark as text for the terminal."""
+"""The main results of a benchmark as lines for the terminal."""
 
 from typing import Any, Dict
 
@@ -37,6 +37,7 @@ def _ratio(ratio: Dict[str, float]) -> str:
 
 
 def label(cell: Cell) -> str:
+    """Return a setting of the core as text, such as ``T=32, causal, dropout 0.1``."""
     words = [word for word, given in (("causal", cell.causal), ("padding", cell.padded)) if given]
     words += [f"dropout {cell.dropout:g}"] if cell.dropout else []
     return f"T={cell.length}" + "".join(f", {word}" for word in words)

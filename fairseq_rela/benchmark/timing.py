@@ -28,7 +28,7 @@ class Timing(NamedTuple):
 
         Each candidate runs once before, to estimate its time. A round then runs each candidate once, and each round
         starts with another candidate. If the smallest number of rounds would take more than twice the budget, the
-        slowest candidates are left out, but only those that take more than twice the time of the first candidate, the
+        slowest candidates are left out, as long as they take more than twice the time of the first candidate, the
         baseline.
 
         Args:

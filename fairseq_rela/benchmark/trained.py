@@ -20,10 +20,10 @@ from ..experiment.decoding import Decoding
 from ..files.records import sha256
 from ..models.transformer_rela import attention_modules
 from ..tasks.translation_rela import TranslationRelaConfig, TranslationRelaTask
-from .models import BASELINE
+from ..variants import BASELINE
 from .timing import Timing, compare, summary
 
-GROUPS = 10
+GROUPS = 10  # groups by source length, as in Figure 2
 
 
 class Request(NamedTuple):
@@ -108,7 +108,9 @@ def load(request: Request, device: torch.device, dtype: str) -> List[Trained]:
         found.append(Trained(_attention_label(model), "", checkpoint, model))
     if all(one.label != BASELINE for one in found):
         there = ", ".join(f"{one.checkpoint} ({one.label})" for one in found)
-        raise InputError(f"--checkpoints {there}: none has softmax attention, which others are compared with; add one")
+        raise InputError(
+            f"--checkpoints {there}: none has softmax attention, with which the others are compared; add one"
+        )
     return _with_own_labels(sorted(found, key=lambda one: one.label != BASELINE))
 
 

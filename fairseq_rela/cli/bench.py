@@ -116,11 +116,11 @@ def _decoding_request(options: Options, default: Dict[str, Any]) -> Any:
 
 
 def _training_request(options: Options, default: Dict[str, Any]) -> Any:
-    from ..benchmark.models import VARIANTS
+    from ..benchmark.models import CANDIDATES
     from ..benchmark.real_text import Request
 
     steps = options.steps or default["quick_steps" if options.quick else "steps"]
-    return Request(options.data, tuple(options.attention or VARIANTS), steps, options.max_tokens)
+    return Request(options.data, tuple(options.attention or CANDIDATES), steps, options.max_tokens)
 
 
 def _numbers(options: Options, name: str) -> Optional[List[int]]:

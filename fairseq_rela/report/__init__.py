@@ -1,9 +1,12 @@
-"""The page that compares runs with the paper.
+"""The page of ``rela report``, which compares runs with each other and with the paper.
 
-- the runs: ``run``, ``records`` (reads and checks their files), ``groups`` (which can be compared), ``seeds`` (means);
-- the paper's numbers: ``paper``; the speeds of a benchmark: ``speed``;
-- what the page shows: ``overview``, ``missing``, ``bleu_tables``, ``cost_tables``, ``attention_tables``, ``figures``,
-  ``layer_figures``, ``head_figures``, ``wake``, ``sentences``; drawn by ``plots``;
-- the page itself: ``page`` fills ``report.jinja`` by ``template`` and writes it by ``figure_folder``;
-- ``heatmaps``: the heat maps of ``rela analyze --heat-map``.
+- The runs: :mod:`.run`, :mod:`.records` (reads and checks their files), :mod:`.groups` (which can be compared),
+  :mod:`.seeds` (means over seeds).
+- Numbers to compare with: :mod:`.paper` (published), :mod:`.speed` (of a benchmark).
+- Tables (:mod:`.table`): :mod:`.overview`, :mod:`.bleu_tables`, :mod:`.cost_tables`, :mod:`.attention_tables`.
+- Figures (:mod:`.figure`): :mod:`.figures`, :mod:`.layer_figures`, :mod:`.head_figures` (of a :mod:`.head`), drawn by
+  :mod:`.plots` and written by :mod:`.figure_folder`.
+- Other sections: :mod:`.missing`, :mod:`.wake`, :mod:`.sentences`.
+- The page: :mod:`.page` fills ``report.jinja`` by :mod:`.template`.
+- Heat maps of ``rela analyze --heat-map``: :mod:`.heatmaps`.
 """

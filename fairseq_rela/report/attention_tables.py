@@ -1,4 +1,4 @@
-"""Tables 5 and 6 of the paper, alignment error rates and head diversity, and null rates of the mean of heads."""
+"""Tables 5 and 6 of the paper (alignment error rates, head diversity), and null rates of the mean over heads."""
 
 from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
@@ -7,7 +7,7 @@ from . import paper
 from .figure import SITE_NAMES, level_text
 from .groups import Group
 from .run import Run
-from .seeds import after, by_settings, mean, mean_and_deviation, name_of
+from .seeds import by_settings, common_label, mean, mean_and_deviation, seeds_note
 from .table import NONE, Cell, Table, number, pairs_head, row_name
 
 _AER_MEANS = {f"{kind} {mean}": (kind, mean.lower()) for kind in ("normal", "shifted") for mean in ("AoL", "AoH")}
@@ -45,13 +45,14 @@ def _paired(group: Optional[Group], keys: Sequence[str]) -> List[Tuple[str, Opti
     left = by_settings(group.runs) if group else []
     for key in keys:
         same = [runs for runs in left if runs[0].is_everywhere(key)]
-        rows += [(paper.NAMES[key] + after(runs), key, runs) for runs in same] or [(paper.NAMES[key], key, [])]
+        rows += [(paper.NAMES[key] + seeds_note(runs), key, runs) for runs in same] or [(paper.NAMES[key], key, [])]
         left = [runs for runs in left if runs not in same]
-    return rows + [(name_of(runs) + after(runs), None, runs) for runs in left]
+    return rows + [(common_label(runs) + seeds_note(runs), None, runs) for runs in left]
 
 
 def _ours(group: Optional[Group]) -> str:
-    return f"ours on {group.title}" if group else "ours: none is measured"
+    """Return the end of a caption, which names our test set."""
+    return f"ours on {group.title}" if group else "ours: not measured"
 
 
 def _level_note(group: Group) -> str:
@@ -72,7 +73,7 @@ def _table_5(group: Optional[Group]) -> Table:
         rows.append(cells)
     note = (
         "In percent, lower is better. AoL: mean over layers of the layer attention’s AER; AoH: of the best head’s. "
-        f"{_layer_attention_note(group)} The paper’s models, language pair and gold alignment are other ones than ours."
+        f"{_layer_attention_note(group)} The paper has other models, another language pair and another gold alignment."
     )
     head = pairs_head(list(_AER_MEANS), Cell("ours", "n other"))
     notes = [note, *(_against_softmax(group) if group else ())]
@@ -83,9 +84,10 @@ def _layer_attention_note(group: Optional[Group]) -> str:
     runs = group.runs if group else []
     normalised = [run.label for run in runs if run.files["analysis"].get("layer_attention") == "normalised"]
     if not normalised:
-        return "The layer attention is the mean over the heads of the weights as they are."
+        return "The layer attention is the mean of the raw weights over the heads."
     return (
-        f"The layer attention is the mean of the weights as they are; in {', '.join(normalised)} of normalised heads."
+        f"The layer attention is the mean of the raw weights over the heads; in {', '.join(normalised)}, each row of "
+        "each head is first divided by its sum."
     )
 
 
@@ -94,7 +96,7 @@ def _against_softmax(group: Group) -> Iterator[str]:
 
     Means over seeds are compared.
     """
-    rows = [(name_of(runs), runs[0].attention, _aer_means(runs)) for runs in by_settings(group.runs)]
+    rows = [(common_label(runs), runs[0].attention, _aer_means(runs)) for runs in by_settings(group.runs)]
     softmax = next((means for _, attention, means in rows if attention == "softmax"), None)
     for label, attention, means in rows if softmax else ():
         if attention == "softmax":
@@ -166,7 +168,7 @@ def _layer_nulls(group: Group) -> Table:
             layers = list(zip(*(run.layers.get(site, []) for run in runs)))
             rates = [mean_and_deviation([layer.layer_null_rate for layer in same], 2, 100) or NONE for same in layers]
             cells = [Cell(rate, "n") for rate in rates + [NONE] * (depth - len(rates))]
-            rows.append([row_name(name_of(runs) + after(runs)), Cell(SITE_NAMES[site], "word"), *cells])
+            rows.append([row_name(common_label(runs) + seeds_note(runs)), Cell(SITE_NAMES[site], "word"), *cells])
     note = "In percent. The paper reports almost no null queries once the heads of a layer are averaged. "
     title = f"Null rate of the attention averaged over the heads of a layer; {_ours(group)}"
     return Table(title, [head], rows, [note + _level_note(group)])

@@ -1,4 +1,4 @@
-"""Make text of a corpus safe to write and to show."""
+"""Make the text of a corpus safe to show, to write, and to use in file names."""
 
 import unicodedata
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tables 2 and 4 of the paper: parameters, speeds, and floating-point operations."""
+"""Tables 2 and 4 of the paper: parameters and speeds, and floating-point operations."""
 
 from typing import Dict, List, Optional, Sequence
 
@@ -16,7 +16,7 @@ _NOTES = (
 
 
 def table_2(groups: Sequence[Group], speeds: Optional[Speeds]) -> Table:
-    """Return parameters and speeds, with the parameters of the runs and the speeds of a benchmark."""
+    """Return Table 2, with the parameters of the runs and the speeds of a benchmark beside the paper's."""
     counted = [group for group in groups if any(run.parameters for run in group.runs)]
     comparable = [group.is_test_set_of(paper.TABLE_1_TASK) for group in counted]
     measured = _measured(speeds)
@@ -37,7 +37,7 @@ def table_2(groups: Sequence[Group], speeds: Optional[Speeds]) -> Table:
 
 
 def _measured(speeds: Optional[Speeds]) -> Dict[str, Dict[str, float]]:
-    """Return what was measured, and its speed for each attention."""
+    """Return name of a measurement to attention to speed relative to softmax."""
     if speeds is None:
         return {}
     found = {"training speed": speeds.training} if speeds.training else {}
@@ -51,13 +51,13 @@ def _speed_notes(speeds: Optional[Speeds]) -> List[str]:
         return ["Speeds are not measured yet; see what is missing."]
     about = (speeds.about_training, speeds.about_decoding if speeds.decoding else "")
     return [
-        f"Measured speeds: {speeds.device}; {speeds.command}. Models and lengths are in its file.",
+        f"Measured speeds: {speeds.device}; {speeds.command}. Its benchmark.json has the models and lengths.",
         " ".join(filter(None, about)),
     ]
 
 
 def table_4() -> Table:
-    """Return the floating-point operations, which are computed by the formulas of the paper."""
+    """Return Table 4, the floating-point operations by the formulas of the paper."""
     names = ("softmax: 3HT² − HT", "ReLA-g: HT² + 10Td + T", "ReLA-g / softmax")
     head = [Cell("T, sequence length", "n"), *(Cell(name, "n paper") for name in names)]
     rows = []
@@ -65,5 +65,5 @@ def table_4() -> Table:
         softmax, rela = paper.table_4_softmax(length), paper.table_4_rela_g(length)
         values = (f"{softmax:,}", f"{rela:,}", f"{rela / softmax:.2f}")
         rows.append([row_name(f"{length:,}", "n"), *(Cell(value, "n paper") for value in values)])
-    note = f"The paper’s formulas at H = {paper.TABLE_4_HEADS}, d = {paper.TABLE_4_SIZE}; nothing here is measured."
+    note = f"The paper’s formulas at H = {paper.TABLE_4_HEADS}, d = {paper.TABLE_4_SIZE}; not measured."
     return Table("Table 4: floating-point operations, by formula", [head], rows, [note])

@@ -1,4 +1,4 @@
-"""One figure of a report: its numbers as table rows, and a function that draws it."""
+"""A figure of a report or a study: its numbers as table rows, and the function that draws it."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ SITE_NAMES = {
 
 
 class Figure(NamedTuple):
-    """One figure of the report.
+    """A figure of a report or a study.
 
     Attributes:
         name: name of its files without ending.
@@ -36,11 +36,13 @@ class Figure(NamedTuple):
     rows: List[Dict[str, Any]]
     draw: Callable[[], "Drawing"]
 
-    def as_json(self, group: str) -> str:
-        record = {"figure": self.number, "title": self.title, "measured_on": group, "rows": self.rows}
+    def as_json(self, measured_on: str) -> str:
+        """Return the numbers as JSON; ``measured_on`` is the test set on which they were measured."""
+        record = {"figure": self.number, "title": self.title, "measured_on": measured_on, "rows": self.rows}
         return json.dumps(record, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
 
     def as_csv(self) -> str:
+        """Return the numbers as CSV with a header."""
         text = io.StringIO()
         writer = csv.DictWriter(text, list(self.rows[0]), lineterminator="\n")
         writer.writeheader()

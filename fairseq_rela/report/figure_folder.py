@@ -1,4 +1,4 @@
-"""Draw figures into a folder, and write the pages that show them."""
+"""The folder of the drawn figures of a page, which is replaced together with the page."""
 
 import base64
 import shutil
@@ -51,20 +51,20 @@ def draw(figure: Figure, measured_on: str, group: Optional[Group] = None) -> Dra
 
 
 def refuse_foreign_files(folder: Path) -> None:
-    """Check that a folder can be replaced: all its files were written by an earlier report.
+    """Check that all files of a folder were written by an earlier report, so that it can be replaced.
 
     Raises:
-        InputError: it has another file, or is no folder.
+        InputError: it holds another file, or is not a folder.
     """
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise InputError(f"{folder} is a file, where the folder of the figures has to be; give another --output")
+        raise InputError(f"{folder} is a file, but the figures need a folder of this name; give another --output")
     index = read_json(folder / INDEX) if (folder / INDEX).is_file() else {}
     known = {INDEX, *(index.get("files", []) if isinstance(index, dict) else [])}
     foreign = sorted(path.name for path in folder.iterdir() if path.name not in known)
     if foreign:
-        raise InputError(f"{folder} holds {foreign[0]}, which is not of a report; give another --output")
+        raise InputError(f"{folder} holds {foreign[0]}, which no report wrote; give another --output")
 
 
 def write_pages(pages: Dict[Path, str], folder: Path, drawn: Sequence[Drawn]) -> None:

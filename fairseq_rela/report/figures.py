@@ -1,4 +1,4 @@
-"""List the figures of a report."""
+"""The figures of a report: all of a group of runs, and Figure 2 from a benchmark."""
 
 from typing import Dict, Iterable, Optional
 
@@ -42,7 +42,7 @@ def speed_figure(speeds: speed.Speeds) -> Optional[Figure]:
         "figure-2-decoding",
         "Figure 2",
         "Decoding speed-up by source length",
-        f"More is faster, softmax is 1. {speeds.about_decoding} {speeds.device}; {speeds.command}.",
+        f"Higher is faster; softmax is 1. {speeds.about_decoding} {speeds.device}; {speeds.command}.",
         speed.rows(speeds.decoding),
         lambda: plots.draw_layer_lines([panels], styles, axis_name="source length (pieces)"),
     )
@@ -72,9 +72,8 @@ def ranking_figure(group: Group, styles: Dict[str, plots.Style]) -> Optional[Fig
         "Section 5.2",
         "Ranking sentence pairs: how well each kind of damage shows",
         "Area under the ROC curve for telling damaged pairs from sound ones: 1 is perfect, 0.5 is chance. "
-        "Plain bars: a high cross-attention null rate is bad. Hatched: a low log-probability is bad. "
-        + "; ".join(f"{run.label}: {run.files['rank']['pairs']:,} pairs" for run in runs)
-        + ".",
+        "Plain bars: pairs with a high null rate of cross-attention count as damaged. Hatched bars: those with a low "
+        "log-probability. " + "; ".join(f"{run.label}: {run.files['rank']['pairs']:,} pairs" for run in runs) + ".",
         rows,
         lambda: plots.draw_bars(names, bars, styles, "area under the ROC curve", *_SCORES.values()),  # type: ignore[arg-type]
     )

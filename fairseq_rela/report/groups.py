@@ -21,6 +21,7 @@ class Group(NamedTuple):
 
     @property
     def title(self) -> str:
+        """The name of the test set for readers: task, subset and number of sentences."""
         name = TASK_NAMES.get(self.task or "", self.task)
         pair = "-".join(self.languages) or "unknown languages"
         parts = [name or f"{pair} (task not recorded)", f"subset {self.subset}" if self.subset else ""]
@@ -106,6 +107,6 @@ def _refuse_other_data(first: Run, other: Run) -> None:
         what = f"other checksums of {differing[0]} in {name}.json" if differing else what
     if what:
         raise InputError(
-            f"{first.folder} and {other.folder} are of different data ({what}), so they cannot be compared; "
-            "report them on pages of their own"
+            f"{first.folder} and {other.folder} have different data ({what}), so they cannot be compared; "
+            "report them on separate pages"
         )

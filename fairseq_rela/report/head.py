@@ -1,4 +1,4 @@
-"""A head of a model, or the mean over the heads of a layer, whose weights are drawn as a heat map."""
+"""A head of a model, or the mean over the heads of a layer, and its heat map."""
 
 from typing import NamedTuple, Optional
 

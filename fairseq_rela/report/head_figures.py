@@ -1,4 +1,4 @@
-"""Figures 7 to 10 of the paper: null rates of all heads, and heat maps of heads that stand out."""
+"""Null rates of all heads, and heat maps of selected heads as in Figures 7 to 10 of the paper."""
 
 from typing import Any, Dict, List, Sequence, Tuple
 
@@ -11,7 +11,7 @@ from .head import AXES, Head
 from .run import Example, Run
 
 _HEATMAP_PIECES = 26  # sentences with more pieces are only in the interactive view
-_MAPS = 4  # most cross-attention maps in a figure
+_MAPS = 4  # maximum number of cross-attention maps in a figure
 _Chosen = Tuple[Head, str]  # and the reason for its choice
 
 
@@ -30,7 +30,7 @@ def _head_figure(group: Group, run: Run) -> Figure:
         f"{_run_name(group, run)}-null-rate-by-head",
         "Figures 7\u201310, null rates",
         f"{run.label}: null rate of every head",
-        f"In percent, darker is more often off. Layers and heads count from 1. {level_text([run])}",
+        f"In percent; darker heads are null more often. Layers and heads count from 1. {level_text([run])}",
         [
             {"run": run.label, "site": site, "layer": number, "head": head, "null_rate": rate, "level": run.level}
             for site, layers in run.layers.items()
@@ -126,8 +126,8 @@ def _heat_map(group: Group, run: Run, example: Example, what: str, chosen: Seque
         f"{_run_name(group, run)}-figures-7-10-{what}-sentence-{example.number}",
         "Figures 7\u201310",
         f"{run.label}: {what} of sentence {example.number}",
-        "A row of the target is the step that predicts the piece it is named by. White is exactly 0, hatched rows "
-        "are null queries; each map has its own scale, and weights of ReLA are not limited to 0..1.",
+        "A row with the name of a target piece is the step that predicts this piece. White is exactly 0; hatched rows "
+        "are null queries. Each map has its own scale, because weights of ReLA are not limited to 0..1.",
         rows,
         lambda: plots.draw_heat_maps(maps, *AXES[chosen[0][0].site]),
     )

@@ -1,4 +1,4 @@
-"""Draw heat maps of the heads that the user names, for each example sentence."""
+"""Heat maps of the heads that the user names, for each example sentence (``rela analyze --heat-map``)."""
 
 import re
 from pathlib import Path
@@ -24,7 +24,7 @@ def parse_head(name: str) -> Head:
     match = _NAME.fullmatch(name)
     if match is None:
         raise InputError(
-            f"--heat-map {name}: give SITE.layerL.headH or SITE.layerL.mean, from 0; sites are {', '.join(SITES)}"
+            f"--heat-map {name}: give SITE.layerL.headH or SITE.layerL.mean, from 0; the sites are {', '.join(SITES)}"
         )
     return Head(match.group(1), int(match.group(2)), None if match.group(3) is None else int(match.group(3)))
 
@@ -63,10 +63,10 @@ def _refuse_missing(head: Head, analysis: Dict[str, Any]) -> None:
     """
     layers: List[Dict[str, Any]] = analysis["sites"][head.site]["layers"]
     if head.layer >= len(layers):
-        raise InputError(f"--heat-map {head}: {head.site} has the layers 0 to {len(layers) - 1}")
+        raise InputError(f"--heat-map {head}: no such layer; give a layer of {head.site} from 0 to {len(layers) - 1}")
     heads = layers[head.layer]["heads"]
     if head.head is not None and head.head >= heads:
-        raise InputError(f"--heat-map {head}: the layer has the heads 0 to {heads - 1}")
+        raise InputError(f"--heat-map {head}: no such head; give a head from 0 to {heads - 1}")
 
 
 def write(files: Dict[str, bytes], folder: Path) -> None:

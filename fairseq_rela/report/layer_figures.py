@@ -86,7 +86,7 @@ def _alignment(group: Group, styles: Dict[str, plots.Style]) -> Optional[Figure]
         f"{group.key}-figure-4-aer",
         "Figure 4",
         "Alignment error rate by layer",
-        "Of cross-attention against the gold word alignment; a null query aligns nothing. Solid: the best head of a "
+        "AER of cross-attention against the gold word alignment; a null query has no link. Solid: the best head of a "
         "layer. Dashed: its layer attention, the mean over heads.",
         rows,
         lambda: plots.draw_layer_lines([panels], styles, "best head", "layer attention"),
@@ -107,8 +107,8 @@ def _diversity(group: Group, styles: Dict[str, plots.Style]) -> Optional[Figure]
         f"{group.key}-figure-5-diversity",
         "Figure 5",
         "Head diversity by layer",
-        "How much the heads of a layer differ: entropy of their mean less the mean of their entropies, averaged over "
-        "queries; 0 where all heads are equal. ReLA weights are made probabilities by a softmax at \u03c4 = 1; "
+        "How much the heads of a layer differ: the entropy of their mean minus the mean of their entropies, averaged "
+        "over queries; 0 if all heads are equal. A softmax at \u03c4 = 1 turns ReLA weights into probabilities; "
         f"Table 6 has the other temperatures. {level_text(runs)}",
         [
             {"run": run.label, "site": site, "tau": tau, "layer": number, "diversity": value, "level": run.level}

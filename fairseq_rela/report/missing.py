@@ -1,4 +1,4 @@
-"""Name the results that a run does not have, and the commands that make them."""
+"""The results that a run lacks, and the commands that make them."""
 
 import shlex
 from typing import Iterator, Tuple
@@ -16,7 +16,7 @@ def missing_results(run: Run) -> Iterator[Tuple[str, str]]:
     analyze = f"rela analyze {folder}/average.pt --data {where} --output {folder}"
     if "train" not in run.files:
         yield (
-            "its task and settings (train.json), so that its numbers are held against no task of the paper",
+            "its task and settings (train.json), without which its numbers are not compared with the paper's",
             f"rela train TASK --attention {run.attention or 'ATTENTION'} --data {where} --save-dir {folder}",
         )
     if "score" not in run.files:
@@ -31,7 +31,7 @@ def missing_results(run: Run) -> Iterator[Tuple[str, str]]:
         yield (what if run.layers else f"sparsity, null rates, {what}", analyze)
     elif paper.LEVEL not in run.by_level:
         gold = " --gold GOLD" if run.alignment is not None else ""
-        yield "sparsity, null rates and head diversity of words, which are the paper’s (analysis.json)", analyze + gold
+        yield "sparsity, null rates and head diversity of words, as in the paper (analysis.json)", analyze + gold
     if "analysis" in run.files and run.alignment is None:
         yield "alignment error rates (Figure 4, Table 5), which need a gold word alignment", f"{analyze} --gold GOLD"
     if not run.examples:

@@ -1,4 +1,4 @@
-"""The table of everything that was measured, with one column for each run."""
+"""The table of all measurements, with one column for each run."""
 
 from typing import Callable, List, Sequence, Tuple
 

@@ -41,11 +41,11 @@ def write_report(
         runs: folders with results of ``rela reproduce``, ``rela analyze`` and ``rela rank``, complete or not.
         output: HTML file to write.
         benchmark: a ``benchmark.json`` of ``rela bench``, for Figure 2 and the speeds of Table 2.
-        rankings: outputs of ``rela rank`` with selections, whose means and examples are shown.
+        rankings: outputs of ``rela rank`` with selections; the page shows their means and examples.
 
     Raises:
         InputError: a run does not exist, a file cannot be used, runs of one task have different data, or the output
-            cannot be written. Nothing is written then.
+            cannot be written. In these cases nothing is written.
     """
     if output.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{output}: give the name of an HTML file to write, such as report.html")
@@ -72,7 +72,7 @@ def _draw(groups: Sequence[Group], styles: Sequence[_Styles], speeds: Optional[S
     names: Dict[str, int] = {}
     for figure, measured_on, group in tqdm(work, desc="figures", unit=" figures", disable=None):
         names[figure.name] = names.get(figure.name, 0) + 1
-        if names[figure.name] > 1:  # names can become equal where characters are replaced
+        if names[figure.name] > 1:  # labels can differ only in characters that file names replace
             figure = figure._replace(name=f"{figure.name}-{names[figure.name]}")
         yield draw(figure, measured_on, group)
 

@@ -1,4 +1,4 @@
-"""Published numbers of the paper (Zhang, Titov, Sennrich 2021, arXiv 2104.07012), for comparison with our runs.
+"""Published numbers of the paper (Zhang, Titov and Sennrich 2021, arXiv 2104.07012), for comparison with our runs.
 
 The numbers are copied from Tables 1 to 6 and the text of the paper; only those of Table 4 are computed, by formula.
 """
@@ -55,7 +55,9 @@ TABLE_1 = (
 )
 
 NAMES = {name: variant.label for name, variant in VARIANTS.items()}
-COMPARED = ("softmax", "sparsemax", "entmax15", "rela_g")  # the rows of Tables 2, 3 and 5
+COMPARED = ("softmax", "sparsemax", "entmax15", "rela_g")  # the attentions of Tables 2, 3 and 5
+# their rows in Table 1, with the attention at all sites
+COMPARED_ROWS = tuple(row.row for row in TABLE_1 if row.attention in COMPARED and row.sites == SITES)
 
 
 class Efficiency(NamedTuple):

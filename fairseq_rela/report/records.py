@@ -13,7 +13,7 @@ from ..experiment.naming import SITES_KEYS, split_override
 from ..files.records import read_record
 from ..variants import SITES
 from .characters import writable
-from .run import Example, Layer, Run, label_of
+from .run import Example, Layer, Run, attention_label
 
 FORMAT = 1
 _FILES = ("score", "train", "translate", "attention", "analysis", "examples", "rank")
@@ -50,7 +50,7 @@ def _load_run(folder: Path) -> Run:
     files = {name: read_record(folder / f"{name}.json") for name in _FILES if (folder / f"{name}.json").is_file()}
     if not any(name in files for name in ("score", "attention", "analysis", "rank", "train")):
         raise InputError(
-            f"{folder}: nothing to report, neither score.json nor analysis.json; "
+            f"{folder}: nothing to report, because score.json and analysis.json are missing; "
             "make them by `rela reproduce` and `rela analyze`"
         )
     for name in _WITH_FORMAT:
@@ -71,7 +71,7 @@ def _load_run(folder: Path) -> Run:
         _check_alignment(files.get("analysis", {}).get("alignment"))
     attention, sites = _attention(folder, files, by_level.get(level, {}))
     analysis = files.get("analysis", {})
-    label = analysis.get("label") or (attention and label_of(attention, sites)) or folder.name
+    label = analysis.get("label") or (attention and attention_label(attention, sites)) or folder.name
     return Run(
         folder=folder,
         label=writable(label),
@@ -91,16 +91,21 @@ def _load_run(folder: Path) -> Run:
 
 @contextmanager
 def _readable(folder: Path, name: str) -> Iterator[None]:
+    """Report errors in the context as a wrong format of the file ``name.json``.
+
+    Raises:
+        InputError: the context raises an error of a missing or wrong value.
+    """
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
         path, command = folder / f"{name}.json", _MADE_BY[name]
-        raise InputError(f"{path}: not as `{command}` writes it ({reason}); make it again") from error
+        raise InputError(f"{path}: not in the format of `{command}` ({reason}); make it again") from error
 
 
 def _refuse_other_checkpoints(folder: Path, files: Dict[str, Any]) -> None:
-    """Check that translate.json, attention.json and analysis.json of a folder are of the same checkpoint.
+    """Check that translate.json, attention.json and analysis.json of a folder were made from the same checkpoint.
 
     Raises:
         InputError: they are not.
@@ -111,18 +116,24 @@ def _refuse_other_checkpoints(folder: Path, files: Dict[str, Any]) -> None:
         *others, last = found
         odd = last if found[last] != found[others[0]] else others[-1]
         raise InputError(
-            f"{folder / odd}.json is of another checkpoint than {others[0]}.json beside it; make both of the same one"
+            f"{folder / odd}.json was made from another checkpoint than {others[0]}.json beside it; "
+            "make both from the same one"
         )
 
 
 def _attention(
     folder: Path, files: Dict[str, Any], layers: Dict[str, List[Layer]]
 ) -> Tuple[Optional[str], Tuple[str, ...]]:
+    """Return the attention of a run, None if it is unknown, and the sites that have it.
+
+    Raises:
+        InputError: the records have different attentions.
+    """
     trained, analysis = files.get("train", {}).get("attention"), files.get("analysis", {})
     analysed = analysis.get("attention")
     if trained and analysed and trained != analysed:
         raise InputError(
-            f"{folder}: train.json says attention {trained}, analysis.json {analysed}; are they of one run?"
+            f"{folder}: train.json has attention {trained}, but analysis.json {analysed}; make both from the same run"
         )
     name = trained or analysed
     if name is None:

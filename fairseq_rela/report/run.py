@@ -97,6 +97,7 @@ class Run(NamedTuple):
 
     @property
     def parameters(self) -> Optional[int]:
+        """The number of parameters of the model; None if it was not recorded."""
         return self.files.get("analysis", self.files.get("attention", {})).get("parameters")
 
     @property
@@ -127,6 +128,7 @@ class Run(NamedTuple):
 
     @property
     def alignment(self) -> Optional[Dict[str, Any]]:
+        """The alignment error rates of analysis.json; None if there is no gold alignment."""
         return self.files.get("analysis", {}).get("alignment")
 
     @property
@@ -135,11 +137,13 @@ class Run(NamedTuple):
         return any(layer.null_rate > 0 for layers in self.layers.values() for layer in layers)
 
 
-def run_label(run: Run) -> str:
-    """Return the label of a run without its folder, which is the same for runs that differ only in their seed."""
-    return writable(run.files.get("analysis", {}).get("label") or label_of(run.attention or "", run.attention_sites))
+def settings_label(run: Run) -> str:
+    """Return the label of a run without the name of its folder: that of all runs which differ only in their seed."""
+    return writable(
+        run.files.get("analysis", {}).get("label") or attention_label(run.attention or "", run.attention_sites)
+    )
 
 
-def label_of(attention: str, sites: Sequence[str]) -> str:
+def attention_label(attention: str, sites: Sequence[str]) -> str:
     """Return the label of an attention at these sites, such as ``rela_g`` or ``rela_g (cross)``."""
     return attention if len(sites) == len(SITES) else f"{attention} ({','.join(sites)})"

@@ -3,7 +3,7 @@
 import statistics
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from .run import Run, run_label
+from .run import Run, settings_label
 
 
 def by_settings(runs: Sequence[Run]) -> List[List[Run]]:
@@ -33,9 +33,9 @@ def _settings(run: Run) -> Tuple[Any, ...]:
     )
 
 
-def name_of(runs: Sequence[Run]) -> str:
+def common_label(runs: Sequence[Run]) -> str:
     """Return the common label of runs with the same settings."""
-    return runs[0].label if len(runs) == 1 else run_label(runs[0])
+    return runs[0].label if len(runs) == 1 else settings_label(runs[0])
 
 
 def dagger(run: Run) -> str:
@@ -43,8 +43,8 @@ def dagger(run: Run) -> str:
     return "†" if run.changed else ""
 
 
-def after(runs: Sequence[Run]) -> str:
-    """Return what follows the result of runs with the same settings: the dagger, and the number of seeds of a mean."""
+def seeds_note(runs: Sequence[Run]) -> str:
+    """Return the note after a result of runs with the same settings: a dagger, and the number of seeds of a mean."""
     seeds = len({run.seed for run in runs})
     if len(runs) == 1:
         return dagger(runs[0])

@@ -1,4 +1,4 @@
-"""The example sentences of the page's view, with their weights in a compact form."""
+"""The example sentences of the interactive view, with their weights in a compact form."""
 
 import base64
 from typing import Any, Dict, List, Sequence, Tuple
@@ -9,7 +9,7 @@ from .characters import visible
 from .groups import Group
 from .run import Example
 
-_BYTES = 8 << 20  # most bytes of weights in the page, over all runs
+_BYTES = 8 << 20  # maximum number of bytes of weights in the page, over all runs
 _FLOAT16 = (6e-8, 65504.0)  # the smallest and the largest positive float16
 
 

@@ -6,9 +6,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
 from ..errors import InputError
 from ..files.records import read_json
+from ..variants import BASELINE
 from . import paper
-
-BASELINE = "softmax"
 
 
 class Decoding(NamedTuple):
@@ -58,7 +57,7 @@ def load_speeds(path: Path) -> Speeds:
     try:
         return speeds_of(record)
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
-        raise InputError(f"{path}: not as `rela bench` writes it ({error!r}); measure again") from error
+        raise InputError(f"{path}: not in the format of `rela bench` ({error!r}); measure again") from error
 
 
 def speeds_of(record: Dict[str, Any]) -> Speeds:
@@ -95,13 +94,13 @@ def _about_training(record: Dict[str, Any]) -> str:
 def _about_decoding(record: Dict[str, Any]) -> str:
     trained = record.get("trained")
     if trained is None:
-        return "Beam search of models with fresh weights, all of which write as many pieces as the source has; medians."
+        return "Beam search of models with random weights; all hypotheses are as long as the source; medians."
     first = record["decoding"][0]["batch"]
     sentences = sum(int(cell["sentences"]) for cell in record["decoding"] if cell["batch"] == first)
     return (
         f"Beam search of trained models on {sentences:,} sentences of the subset {trained['subset']} of "
-        f"{trained['data']}, in {int(trained['groups'])} groups by source length; each model ends its outputs by "
-        "itself; medians."
+        f"{trained['data']}, in {int(trained['groups'])} groups by source length; each model decides where its "
+        "outputs end; medians."
     )
 
 

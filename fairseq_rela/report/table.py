@@ -1,4 +1,4 @@
-"""A table of a report: cells of text, and what a cell holds."""
+"""A table of a report or a study, made of cells of text."""
 
 from typing import List, NamedTuple, Optional, Sequence
 

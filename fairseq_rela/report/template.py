@@ -1,4 +1,4 @@
-"""Fill the templates of the pages: all text is escaped, so that no content of a corpus can break the markup."""
+"""Fill the templates of the pages. All text is escaped, so that the content of a corpus cannot break the markup."""
 
 import base64
 import hashlib
@@ -11,7 +11,7 @@ from markupsafe import Markup
 from .characters import visible
 from .table import number, percent
 
-STYLE_SHEET = Path(__file__).with_name("report.css")  # of all pages
+STYLE_SHEET = Path(__file__).with_name("report.css")  # shared by all pages
 
 
 def read_assets(*paths: Path) -> Markup:

@@ -6,8 +6,8 @@ from ..variants import SITES
 from .figure import SITE_NAMES
 from .run import Run
 
-_WORDS = 8  # most words, and most tags, shown for each head
-_HEADS = 6  # most heads shown for each run and site
+_WORDS = 8  # maximum number of words, and of tags, that are shown for each head
+_HEADS = 6  # maximum number of heads that are shown for each run and site
 
 
 class Waker(NamedTuple):
@@ -28,7 +28,7 @@ class Sleeper(NamedTuple):
 
 
 def sleepers(run: Run) -> Iterator[Tuple[str, List[Sleeper]]]:
-    """Yield the sites of a run where heads are off, and those that are off most often."""
+    """Yield the name of each site where heads of the run are off, with the heads that are off most often."""
     for site in SITES:
         heads = run.files.get("analysis", {}).get("wake", {}).get(site, [])
         heads = [head for head in heads if head["null_rate"] > 0 and head["words"]]

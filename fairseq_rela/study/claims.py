@@ -16,9 +16,9 @@ RULE = (
     "where at least one lies wholly on the other side, and it **cannot be told at this size** otherwise, and always "
     "with a single seed. The intervals are not corrected for their number."
 )
-_HALF = 0.5  # a higher sparsity counts as high
-_ALMOST_NEVER = 0.01  # a lower null rate counts as almost never
-_FAILED = 0.5  # training has failed below this share of the baseline's BLEU
+_HIGH = 0.5  # sparsity from which a site counts as highly sparse
+_ALMOST_NEVER = 0.01  # null rate below which queries count as almost never null
+_FAILED = 0.5  # a training has failed if its BLEU is below this share of the baseline's
 SHOWN = 4  # maximum number of comparisons that a sentence lists
 
 
@@ -43,6 +43,7 @@ class Check(NamedTuple):
 
     @property
     def verdict(self) -> str:
+        """AGREES if the whole interval is on the paper's side, DIFFERS if it is on the other side, else OPEN."""
         if self.summary is None or self.summary.interval is None:
             return OPEN
         low, high = self.summary.interval
@@ -52,6 +53,7 @@ class Check(NamedTuple):
 
     @property
     def measured(self) -> str:
+        """The measured value with its interval, as text."""
         if self.summary is None:
             return "not measured"
         average = text.number(self.scale * self.summary.mean, self.digits)
@@ -60,6 +62,7 @@ class Check(NamedTuple):
 
     @property
     def side(self) -> str:
+        """The paper's side of the limit, such as ``above 0 BLEU``."""
         limit = text.number(self.scale * self.limit, self.digits if self.limit % 1 else 0)
         return f"{'above' if self.above else 'below'} {limit}{' ' + self.unit if self.unit else ''}"
 
@@ -122,7 +125,7 @@ def _sentence(checks: Sequence[Check]) -> str:
 
 
 def _pair(study: Dict[str, Any], first: int, second: int, measure: str, name: str, **how: Any) -> Check:
-    """Return a comparison of two rows of Table 1, the first minus the second."""
+    """Return a comparison of two rows of Table 1, the first minus the second; ``how`` has the other fields."""
     rows = find_row(study, first), find_row(study, second)
     return Check(name, difference(study, *rows, measure), **how)
 
@@ -216,7 +219,7 @@ def _of_sites(study: Dict[str, Any], kind: str, above: bool, limit: float) -> Li
 
 
 def _sparsity(study: Dict[str, Any]) -> List[Claim]:
-    high = _of_sites(study, "sparsity", True, _HALF)
+    high = _of_sites(study, "sparsity", True, _HIGH)
     return [
         _claim(
             "ReLA-g is highly sparse at every site (Figure 3)",

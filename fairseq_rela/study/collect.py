@@ -21,7 +21,7 @@ def read_study(path: Path) -> Dict[str, Any]:
     """
     study = read_json(path)
     if not isinstance(study, dict) or study.get("format") != FORMAT:
-        raise InputError(f"{path}: not a study of format {FORMAT}; make it by `rela study NAME --collect`")
+        raise InputError(f"{path}: not a study.json of format {FORMAT}; make it by `rela study NAME --collect`")
     return study
 
 
@@ -96,7 +96,14 @@ def _sentences(rows: List[Dict[str, Any]]) -> Optional[int]:
 
 
 class _Bootstraps:
-    """The paired bootstraps of a study; without the references of the data folder, only those already computed."""
+    """The paired bootstrap tests of a study.
+
+    They need the references in the data folder. Without them, only tests that ``study.json`` already holds are given.
+
+    Args:
+        folder: the study's folder.
+        path: its ``study.json``, which may not exist yet.
+    """
 
     def __init__(self, folder: StudyFolder, path: Path) -> None:
         experiment = folder.runs[0].experiment

@@ -3,7 +3,7 @@
 import statistics
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from ..report import plots
+from ..report import paper, plots
 from ..report.figure import SITE_NAMES, Figure
 from ..variants import SITES
 from . import text
@@ -13,13 +13,20 @@ from .values import Summary, baseline, difference, finished, level, mean, shuffl
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
-_DRAWN_ROWS = (1, 2, 3, 7)  # the rows of Table 1 that the paper's figures show
-_MOST = 6  # maximum number of lines in a figure if the study has none of these rows
+_MOST = 6  # maximum number of rows in a figure if the study has none of paper.COMPARED_ROWS
 _BARS = "Error bars: standard deviation over the seeds, where there are several."
 
 
 class Layers(NamedTuple):
-    """A measure of one row at one site; ``by_layer`` maps seed to value for each layer."""
+    """A measure of one row of the study at one site, layer by layer.
+
+    Attributes:
+        row: the row.
+        name: its name in figures.
+        site: ``encoder``, ``decoder`` or ``cross``.
+        targets: ``true``, or ``shuffled`` if it was measured on sources with the target of another sentence.
+        by_layer: seed to value, for each layer.
+    """
 
     row: Dict[str, Any]
     name: str
@@ -29,13 +36,16 @@ class Layers(NamedTuple):
 
     @property
     def means(self) -> List[Optional[float]]:
+        """The mean over the seeds for each layer; None without a value."""
         return [statistics.fmean(seeds.values()) if seeds else None for seeds in self.by_layer]
 
     @property
     def errors(self) -> List[Optional[float]]:
+        """The sample standard deviation over the seeds for each layer; None for fewer than two values."""
         return [statistics.stdev(seeds.values()) if len(seeds) > 1 else None for seeds in self.by_layer]
 
     def line(self, scale: float = 1.0) -> plots.Line:
+        """Return the line to draw, with the values times ``scale``; shuffled targets are dashed."""
         means = [None if value is None else scale * value for value in self.means]
         errors = [None if value is None else scale * value for value in self.errors]
         return plots.Line(self.name, means, self.targets == "shuffled", errors)
@@ -100,7 +110,7 @@ def _rows_of(found: Sequence[Layers], key: str) -> List[Dict[str, Any]]:
 def _drawn(study: Dict[str, Any], found: Sequence[Layers]) -> List[Layers]:
     """Return the measures of the rows to draw, those of the paper's figures; the data files have all rows."""
     rows = [row for row in in_order(study) if any(one.row is row for one in found)]
-    chosen = [row for row in rows if row["table_1"] in _DRAWN_ROWS] or rows[:_MOST]
+    chosen = [row for row in rows if row["table_1"] in paper.COMPARED_ROWS] or rows[:_MOST]
     return [one for one in found if any(one.row is row for row in chosen)]
 
 
@@ -251,10 +261,10 @@ def _bleu_rows(study: Dict[str, Any], row: Dict[str, Any]) -> List[Dict[str, Any
 def _draw_bleu(study: Dict[str, Any], rows: List[Dict[str, Any]], styles: Dict[str, plots.Style]) -> "Drawing":
     base, names = baseline(study), text.figure_names(study["rows"])
 
-    def spread(row: Dict[str, Any], key: str, summary: Optional[Summary], paper: Optional[float]) -> plots.Spread:
+    def spread(row: Dict[str, Any], key: str, summary: Optional[Summary], published: Optional[float]) -> plots.Spread:
         points = [entry[key] for entry in _bleu_rows(study, row) if entry[key] is not None]
         found = (summary.mean, summary.interval) if summary else (None, None)
-        return plots.Spread(names[row["label"]], points, *found, paper)
+        return plots.Spread(names[row["label"]], points, *found, published)
 
     scores = [spread(row, "bleu", mean(row, "bleu"), None) for row in rows]
     against = [

@@ -1,4 +1,4 @@
-"""The folder of a study, opened once: its runs, and their records."""
+"""The folder of a study, opened once, and its runs with their records."""
 
 import json
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from .spec import Job, Study
 
 @dataclass(frozen=True)
 class StudyFolder:
-    """A study and where its files are.
+    """A study with the folders of its files.
 
     Attributes:
         study: the definition of the study.
@@ -34,6 +34,7 @@ class StudyFolder:
 
     @property
     def records(self) -> Path:
+        """The folder with the record and the translation of each run."""
         return self.path / "runs"
 
     @property
@@ -85,14 +86,17 @@ class Run:
 
     @property
     def name(self) -> str:
+        """The name of the run in messages and files, such as ``rela_g.seed-1``."""
         return self.job.name
 
     @property
     def record(self) -> Path:
+        """The JSON file with the results of the run."""
         return self.folder.records / f"{self.name}.json"
 
     @property
     def translation(self) -> Path:
+        """The packed translation of the test set."""
         return self.folder.records / f"{self.name}.txt.gz"
 
     def made_of(self) -> Dict[str, Any]:
@@ -110,11 +114,10 @@ class Run:
     def finished(self) -> Optional[Dict[str, Any]]:
         """Return the record of a run that is done or has diverged, or None if there is no record.
 
-        A setting that is new in ``configs/`` since the record was written is taken for one that changes nothing by
-        default.
+        Settings that were added to ``configs/`` after the record was written are not compared.
 
         Raises:
-            InputError: the record is of other settings, or of other data than the prepared data.
+            InputError: the record was made with other settings, or from data other than the prepared data.
         """
         if not self.record.is_file():
             return None
@@ -133,6 +136,7 @@ class Run:
 
 
 def _test_and_binaries(data: Path) -> Optional[Dict[str, str]]:
+    """Return the checksums of the binarised data and the raw test set, or None if the data are not prepared."""
     if not DataFolder.is_one(data):
         return None
     outputs = DataFolder(data).outputs
@@ -140,6 +144,7 @@ def _test_and_binaries(data: Path) -> Optional[Dict[str, str]]:
 
 
 def _first_difference(old: Any, new: Any) -> str:
+    """Return the first differing key of two dictionaries, or both values otherwise, for a message."""
     if isinstance(old, dict) and isinstance(new, dict):
         return next(str(key) for key in sorted({**old, **new}) if old.get(key) != new.get(key))
     return f"{json.dumps(old)[:80]}, now {json.dumps(new)[:80]}"

@@ -8,7 +8,8 @@ from ..variants import SITES
 def measures(run: Mapping[str, Any]) -> Dict[str, float]:
     """Return the measures of a finished run that are averaged over seeds, by name; none for a diverged run.
 
-    Rates are between 0 and 1. The documentation of studies lists the names.
+    Rates and error rates are between 0 and 1, ``valid_nll`` is in bits per piece, and diversity in nats. Names at the
+    level of words begin with ``words.``.
     """
     if run["state"] != "done":
         return {}

@@ -12,7 +12,6 @@ from .values import diverged, finished
 PAGE, MARKDOWN, FIGURES = "study.html", "study.md", "figures"
 _HERE = Path(__file__).parent
 _BADGES = {claims.AGREES: "agrees", claims.DIFFERS: "differs", claims.OPEN: "open"}
-_CLASSES = {paper_tables.NAME: "", paper_tables.COUNT: "n", paper_tables.OURS: "n", paper_tables.PAPER: "n paper"}
 
 
 def write_study(study: Dict[str, Any], folder: Path) -> None:
@@ -59,7 +58,6 @@ def _page(study: Dict[str, Any], drawn: Sequence[Drawn]) -> str:
         shown_checks=claims.SHOWN,
         drawn=drawn,
         folder=FIGURES,
-        classes=_CLASSES,
         table_1=paper_tables.table_1(study),
         training=paper_tables.training(study),
         rates=paper_tables.rates(study),
@@ -73,7 +71,7 @@ def _page(study: Dict[str, Any], drawn: Sequence[Drawn]) -> str:
 
 
 class RunRow(NamedTuple):
-    """A run in the table of all runs, as text; ``overrides`` are the settings of its row."""
+    """A run in the table of all runs, as text; ``overrides`` has the settings of its row."""
 
     model: str
     overrides: str

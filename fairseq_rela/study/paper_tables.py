@@ -1,34 +1,20 @@
-"""The paper's Tables 1, 5 and 6 and a study's numbers side by side, as rows of text for Markdown and HTML."""
+"""The paper's Tables 1, 5 and 6 with the numbers of a study beside them, for Markdown and HTML."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ..report import paper
+from ..report.table import Cell, Table
 from ..variants import SITES
 from . import text
 from .values import at_level, baseline, difference, finished, level, mean
 
-NAME, OURS, PAPER, COUNT = "name", "ours", "paper", "count"  # kinds of columns
+TEXT, NUMBER, PAPER = "", "n", "n paper"  # kinds of cells, see :class:`fairseq_rela.report.table.Cell`
 ERRORS = {
     "normal AoL": "aer.normal.aol",
     "normal AoH": "aer.normal.aoh",
     "shifted AoL": "aer.shifted.aol",
     "shifted AoH": "aer.shifted.aoh",
 }
-_COMPARED_ROWS = (1, 2, 3, 7)  # the rows of Table 1 that Tables 5 and 6 have
-
-
-class Table(NamedTuple):
-    """A table of text.
-
-    Attributes:
-        kinds: kind of each column: ``name``, ``ours``, ``paper`` or ``count``.
-    """
-
-    title: str
-    kinds: Sequence[str]
-    head: Sequence[str]
-    rows: List[List[str]]
-    notes: List[str]
 
 
 def all_tables(study: Dict[str, Any]) -> List[Table]:
@@ -42,6 +28,17 @@ def all_tables(study: Dict[str, Any]) -> List[Table]:
     ]
 
 
+def _table(
+    caption: str, kinds: Sequence[str], head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]
+) -> Table:
+    """Return a table of text; ``kinds`` has the kind of the cells of each column."""
+
+    def cells(texts: Sequence[str]) -> List[Cell]:
+        return [Cell(text, kind) for text, kind in zip(texts, kinds)]
+
+    return Table(caption, [cells(head)], list(map(cells, rows)), notes)
+
+
 def in_order(study: Dict[str, Any]) -> List[Dict[str, Any]]:
     """Return the rows of Table 1 by number, then the others as the study lists them."""
     return sorted(study["rows"], key=lambda row: row["table_1"] or len(paper.TABLE_1) + 1)
@@ -52,6 +49,7 @@ def _number(row: Dict[str, Any]) -> str:
 
 
 def paper_bleu(row: Optional[Dict[str, Any]]) -> Optional[float]:
+    """Return the paper's sacreBLEU of a row, or None if the paper has none."""
     published = text.published_row(row) if row else None
     return published.bleu if published else None
 
@@ -98,12 +96,12 @@ def table_1(study: Dict[str, Any]) -> Table:
         *_settings(study),
         *_lost(study),
     ]
-    return Table(
-        "Table 1: translation quality", [COUNT, NAME, COUNT, OURS, PAPER, OURS, PAPER, OURS], head, rows, notes
-    )
+    kinds = [NUMBER, TEXT, NUMBER, NUMBER, PAPER, NUMBER, PAPER, NUMBER]
+    return _table("Table 1: translation quality", kinds, head, rows, notes)
 
 
 def baseline_name(study: Dict[str, Any]) -> str:
+    """Return the name of the baseline for readers."""
     base = baseline(study)
     return text.row_name(base) if base else study["baseline"]
 
@@ -167,7 +165,7 @@ def training(study: Dict[str, Any]) -> Table:
         "the lowest of a training, in bits for each piece."
     ]
     head = ["row", "model", *(name for name, _, _ in measures)]
-    return Table("Training and translation", [COUNT, NAME] + 5 * [OURS], head, rows, notes)
+    return _table("Training and translation", [NUMBER, TEXT] + 5 * [NUMBER], head, rows, notes)
 
 
 def _plain(row: Dict[str, Any], measure: str, digits: int) -> str:
@@ -203,8 +201,8 @@ def rates(study: Dict[str, Any]) -> Table:
         "weights that are exactly 0. Null: share of queries all of whose weights are 0, averaged over heads; shuffled: "
         "each source with the target of another; mean of heads: of the attention averaged over the heads of a layer."
     ]
-    kinds = [COUNT, NAME] + len(columns) * [OURS]
-    return Table("Figures 3 and 6: sparsity and null rates", kinds, ["row", "model", *dict(columns)], rows, notes)
+    kinds = [NUMBER, TEXT] + len(columns) * [NUMBER]
+    return _table("Figures 3 and 6: sparsity and null rates", kinds, ["row", "model", *dict(columns)], rows, notes)
 
 
 def _rate(row: Dict[str, Any], measure: str, digits: int) -> str:
@@ -222,11 +220,12 @@ def alignment_tables(study: Dict[str, Any]) -> List[Table]:
 
 
 def gold_name(study: Dict[str, Any]) -> str:
+    """Return the kind of the word alignment with an article, such as ``a silver alignment``."""
     return "a gold alignment" if study.get("gold_kind") == "gold" else "a silver alignment"
 
 
 def _paper_errors(row: Optional[Dict[str, Any]]) -> Optional[paper.AlignmentErrors]:
-    same = row is not None and row["table_1"] in _COMPARED_ROWS
+    same = row is not None and row["table_1"] in paper.COMPARED_ROWS
     return paper.TABLE_5.get(row["attention"]) if same else None
 
 
@@ -250,7 +249,7 @@ def _table_5(study: Dict[str, Any], measured: Sequence[Dict[str, Any]]) -> Table
         "word i; shifted: step i with target word i \u2212 1. The paper's language pair, models and links are others."
     ]
     title = f"Table 5: alignment error rate against {gold_name(study)}"
-    return Table(title, [COUNT, NAME] + len(ERRORS) * [OURS, PAPER], head, rows, notes)
+    return _table(title, [NUMBER, TEXT] + len(ERRORS) * [NUMBER, PAPER], head, rows, notes)
 
 
 def _table_5_differences(study: Dict[str, Any], measured: Sequence[Dict[str, Any]]) -> Table:
@@ -270,7 +269,7 @@ def _table_5_differences(study: Dict[str, Any], measured: Sequence[Dict[str, Any
     head = ["row", "model", *(name for error in ERRORS for name in (error, "paper"))]
     notes = ["In points, below 0 is better, with the 95 % interval of the difference, paired over the seeds."]
     title = f"Table 5, difference to {baseline_name(study)}, against {gold_name(study)}"
-    return Table(title, [COUNT, NAME] + len(ERRORS) * [OURS, PAPER], head, rows, notes)
+    return _table(title, [NUMBER, TEXT] + len(ERRORS) * [NUMBER, PAPER], head, rows, notes)
 
 
 # ------------------------------------------------------------------------------------------------------------ Table 6
@@ -295,12 +294,12 @@ def diversity(study: Dict[str, Any]) -> Table:
         "heads of a layer are equal. \u03c4 is the temperature of the softmax over weights that do not sum to 1."
     ]
     head = ["row", "model", *(name for site in SITES for name in (site, "paper"))]
-    return Table("Table 6: head diversity", [COUNT, NAME] + len(SITES) * [OURS, PAPER], head, rows, notes)
+    return _table("Table 6: head diversity", [NUMBER, TEXT] + len(SITES) * [NUMBER, PAPER], head, rows, notes)
 
 
 def published_taus(row: Dict[str, Any]) -> Dict[Optional[str], Dict[str, float]]:
     """Return the paper's head diversity of a row (Table 6): temperature to site to value in nats."""
-    if row["table_1"] not in _COMPARED_ROWS:
+    if row["table_1"] not in paper.COMPARED_ROWS:
         return {}
     return {tau: sites for (attention, tau), sites in paper.TABLE_6.items() if attention == row["attention"]}
 

@@ -22,11 +22,11 @@ _SECONDS = re.compile(r"done training in ([\d.]+) seconds")
 # fairseq's messages if the loss or a gradient is not finite
 _DIVERGED = re.compile(r"FloatingPointError|Nan/Inf|Minimum loss scale reached|not finite")
 _RECORDED = ("torch", "ve-fairseq", "fairseq-fixed", "fairseq", "entmax", "sacrebleu")
-_SEPARATE = ("wake", "checkpoint")  # parts of an analysis that no table of a study shows
+_LEFT_OUT = ("wake", "checkpoint")  # entries of an analysis that no table of a study shows
 
 
 def perform(run: Run) -> Dict[str, Any]:
-    """Run one run of a study, or resume it where an earlier call stopped, and write its record.
+    """Perform one run of a study, or resume it where an earlier call stopped, and write its record.
 
     A run whose loss or gradient is not finite is recorded as diverged.
 
@@ -38,7 +38,7 @@ def perform(run: Run) -> Dict[str, Any]:
     """
     done = run.finished()
     if done is not None:
-        print(f"{run.record}: already there")
+        print(f"{run.record}: already complete")
         return done
     study, experiment = run.folder.study, run.experiment
     record = {"format": FORMAT, "study": study.name, "label": run.job.row.label, "seed": run.job.seed}
@@ -55,7 +55,7 @@ def perform(run: Run) -> Dict[str, Any]:
         if not _DIVERGED.search(str(error)):
             raise
         print(f"diverged: {error}")
-        reason = re.sub(r"\s*\(log: .*?\)", "", str(error))  # without paths
+        reason = re.sub(r"\s*\(log: .*?\)", "", str(error))  # paths differ between machines
         record.update(state="diverged", reason=reason, valid=_validations(_log(experiment.run)))
     record.update(machine=_machine(), versions=versions(_RECORDED), made_of=run.made_of())
     write_json(run.record, record)
@@ -72,14 +72,14 @@ def _measured(run: Path) -> Dict[str, Any]:
         "computed_by": trained["computed_by"],
         "parameters": analysis["parameters"],
         "valid": _validations(log),
-        "analysis": {key: value for key, value in analysis.items() if key not in _SEPARATE},
+        "analysis": {key: value for key, value in analysis.items() if key not in _LEFT_OUT},
         "decoding": read_record(run / "translate.json").get("speed"),
         "seconds": {"train": float(seconds[1])} if seconds else {},
     }
 
 
 def _ranking(experiment: Experiment) -> Dict[str, Any]:
-    """Return, by kind of damage, how well the model finds damaged pairs among those of the test set."""
+    """Return the areas under the ROC curve for finding damaged pairs of the test set, by kind of damage."""
     from ..analysis.detection import evaluate
     from ..register import load_plugin
 

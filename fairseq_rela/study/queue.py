@@ -30,7 +30,7 @@ def select(folder: StudyFolder, only: Sequence[str]) -> List[Run]:
     labels = [row.label for row in folder.study.rows]
     for label in only:
         if label not in labels:
-            raise InputError(f"--only {label}: no such row; there are {', '.join(labels)}")
+            raise InputError(f"--only {label}: no such row; choose from {', '.join(labels)}")
     return [run for run in folder.runs if not only or run.job.row.label in only]
 
 
@@ -43,7 +43,7 @@ def prepare_data(folder: StudyFolder) -> None:
     study, experiment = folder.study, folder.runs[0].experiment
     if folder.gold is not None and not folder.gold.is_file():
         raise InputError(
-            f"{folder.gold} is missing: {study.gold_kind} word alignments of the test set; "
+            f"{folder.gold}: no such file; the study needs {study.gold_kind} word alignments of the test set; "
             f"prepare the data by `rela reproduce {study.task} softmax prepare`, then make them by "
             f"`python scripts/silver_alignment.py {experiment.data} --output {folder.gold}`"
         )
@@ -74,13 +74,17 @@ def run_queue(runs: Sequence[Run], number: int, command: Sequence[str]) -> None:
 
 
 class _Started(NamedTuple):
+    """A run whose process was started."""
+
     run: Run
     process: "subprocess.Popen[bytes]"
     log: Path
-    at: float  # seconds, of time.monotonic
+    at: float  # time of the start, in seconds of time.monotonic
 
 
 class _Queue:
+    """Runs that are waiting, running or failed, and the durations of the finished ones in seconds."""
+
     def __init__(self, waiting: Sequence[Run], number: int, command: Sequence[str]) -> None:
         self._waiting, self._number, self._command = list(waiting), number, command
         self._running: List[_Started] = []
@@ -88,6 +92,11 @@ class _Queue:
         self._failed: List[str] = []
 
     def run(self) -> None:
+        """Perform all runs; if this is interrupted, kill the processes.
+
+        Raises:
+            InputError: some runs failed.
+        """
         total = len(self._waiting)
         with tqdm(total=total, desc=self._waiting[0].folder.study.name, unit=" runs", disable=None) as bar:
             try:
@@ -110,7 +119,7 @@ class _Queue:
     def _start(self, run: Run) -> None:
         log = run.experiment.run.with_name(f"{run.experiment.run.name}.log")
         log.parent.mkdir(parents=True, exist_ok=True)
-        # parallel processes slow each other down if each uses a thread per core
+        # processes that run in parallel slow each other down if each uses one thread per core
         environment = {"OMP_NUM_THREADS": "1", **os.environ} if self._number > 1 else dict(os.environ)
         with open(log, "ab") as file:
             process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Read the definition of a study from ``configs/study/NAME.yaml``."""
+"""The definition of a study, its rows and its jobs, as read from ``configs/study/NAME.yaml``."""
 
 import re
 from dataclasses import dataclass
@@ -57,6 +57,7 @@ class Job(NamedTuple):
 
     @property
     def name(self) -> str:
+        """The name of the run in messages and files, such as ``rela_g.seed-1``."""
         return f"{self.row.label}.seed-{self.seed}"
 
     @property
@@ -67,7 +68,7 @@ class Job(NamedTuple):
 
 @dataclass(frozen=True)
 class Study:
-    """A study.
+    """The definition of a study: models that are trained with several seeds and compared with a baseline.
 
     Attributes:
         name: name of its file in ``configs/study/``.
@@ -121,7 +122,7 @@ def _parse(name: str, values: Dict[str, Any], overrides: Tuple[str, ...]) -> Stu
     _refuse_unknown(values, _ENTRIES, "")
     for key in ("task", "baseline", "rows"):
         if not values.get(key):
-            raise InputError(f"{key} is missing")
+            raise InputError(f"{key} is missing; give it")
     require_task(values["task"])
     common = (*_strings(values.get("overrides"), "overrides"), *overrides)
     seeds = _seeds(values.get("seeds"), "seeds") if "seeds" in values else ()
@@ -131,17 +132,17 @@ def _parse(name: str, values: Dict[str, Any], overrides: Tuple[str, ...]) -> Stu
     labels = [row.label for row in rows]
     for label in labels:
         if labels.count(label) > 1:
-            raise InputError(f"rows: two are labelled {label}")
+            raise InputError(f"rows: two rows have the label {label}; give each row its own")
     if values["baseline"] not in labels:
-        raise InputError(f"baseline {values['baseline']!r} is no label of a row; there are {', '.join(labels)}")
+        raise InputError(f"baseline {values['baseline']!r} is not the label of a row; give one of {', '.join(labels)}")
     same: Dict[Any, str] = {}
     for row in rows:
         twin = same.setdefault((row.attention, row.sites, row.overrides), row.label)
         if twin != row.label:
-            raise InputError(f"rows: {twin} and {row.label} are the same model")
+            raise InputError(f"rows: {twin} and {row.label} are the same model; leave one out")
     gold, kind = values.get("gold"), values.get("gold_kind")
     if gold is not None and (not isinstance(gold, str) or Path(gold).name != gold):
-        raise InputError(f"gold: {gold!r} is not the name of a file in the study's folder")
+        raise InputError(f"gold: {gold!r} is not the name of a file; give the name of one in the study's folder")
     if kind is not None and kind not in GOLD_KINDS:
         raise InputError(f"gold_kind: {kind!r}; give {' or '.join(GOLD_KINDS)}")
     if gold is not None and kind is None:
@@ -155,23 +156,23 @@ def _parse(name: str, values: Dict[str, Any], overrides: Tuple[str, ...]) -> Stu
 def _refuse_unknown(values: Dict[str, Any], known: Tuple[str, ...], where: str) -> None:
     unknown = [str(key) for key in values if key not in known]
     if unknown:
-        raise InputError(f"{where}unknown entry {unknown[0]}; there are {', '.join(known)}")
+        raise InputError(f"{where}unknown entry {unknown[0]}; choose from {', '.join(known)}")
 
 
 def _row(values: Any, number: int, common: Tuple[str, ...], seeds: Tuple[int, ...]) -> Row:
     where = f"row {number}: "
     if not isinstance(values, dict):
-        raise InputError(f"{where}not a mapping of {', '.join(_ROW_ENTRIES)}")
+        raise InputError(f"{where}not a mapping; give {', '.join(_ROW_ENTRIES)}")
     _refuse_unknown(values, _ROW_ENTRIES, where)
     label, attention = values.get("label"), values.get("attention")
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
         raise InputError(f"{where}label {label!r}: give a name of letters, digits and _ . + -")
     if not isinstance(attention, str):
-        raise InputError(f"{where}attention is missing")
+        raise InputError(f"{where}attention is missing; give the name of a variant")
     find_variant(attention)
     table_1 = values.get("table_1")
     if table_1 is not None and table_1 not in [row.row for row in TABLE_1]:
-        raise InputError(f"{where}table_1: {table_1!r} is no row of Table 1")
+        raise InputError(f"{where}table_1: {table_1!r} is not a row of Table 1; give a number from 1 to {len(TABLE_1)}")
     own = _seeds(values["seeds"], f"{where}seeds") if "seeds" in values else seeds
     if not own:
         raise InputError(f"{where}no seeds; give seeds for the row or for the study")

@@ -40,7 +40,8 @@ def summarise(numbers: Sequence[float]) -> Optional[Summary]:
     mean = fmean(numbers)
     if n == 1:
         return Summary(mean, None, n, None)
-    sd = math.sqrt(math.fsum((x - mean) ** 2 for x in numbers) / (n - 1))  # stdev's bits depend on Python's version
+    # statistics.stdev rounds differently in different versions of Python
+    sd = math.sqrt(math.fsum((x - mean) ** 2 for x in numbers) / (n - 1))
     half = float(t.ppf((1 + LEVEL) / 2, n - 1)) * sd / math.sqrt(n)
     return Summary(mean, sd, n, (mean - half, mean + half))
 

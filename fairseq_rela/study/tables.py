@@ -1,19 +1,18 @@
-"""Tables of a study in Markdown, full and short, and their markers in the documents."""
+"""The results of a study in Markdown, in full and in short, and sentences that summarise them."""
 
 import statistics
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Sequence
 
-from ..errors import InputError
 from ..report import paper
+from ..report.table import Table
 from . import claims, paper_tables, text
 from .values import Summary, baseline, difference, diverged, find_row, finished, mean
 
 NO_ALIGNMENT = "No alignment error rate was measured in this study."
-_SHORT_ROWS = (1, 2, 3, 7)
 
 
 def full(study: Dict[str, Any]) -> str:
-    """Return the results of a study in Markdown: a summary, the claims with their rule, and every table."""
+    """Return the results in Markdown: a summary, the paper's claims with the rule for the verdicts, and all tables."""
     parts = [summary(study), _claims(study)]
     parts += [_table(table) for table in paper_tables.all_tables(study)]
     if not paper_tables.alignment_tables(study):
@@ -23,7 +22,7 @@ def full(study: Dict[str, Any]) -> str:
 
 
 def effort(study: Dict[str, Any]) -> str:
-    """Return a sentence with the training time and the machine of the runs."""
+    """Return a sentence with the training time and the machines of the runs."""
     seconds = [sum((run.get("seconds") or {}).values()) for row in study["rows"] for run in finished(row)]
     known = [number for number in seconds if number]
     if not known:
@@ -42,10 +41,10 @@ def machines(study: Dict[str, Any]) -> List[str]:
 
 
 def short(study: Dict[str, Any]) -> str:
-    """Return rows 1, 2, 3 and 7 of Table 1 with mean and interval, and a sentence with the result, in Markdown."""
+    """Return a table of the rows in :data:`~fairseq_rela.report.paper.COMPARED_ROWS`, and :func:`sentence`."""
     base = baseline(study)
     rows = []
-    for row in (row for number in _SHORT_ROWS for row in study["rows"] if row["table_1"] == number):
+    for row in (row for number in paper.COMPARED_ROWS for row in study["rows"] if row["table_1"] == number):
         bleu = mean(row, "bleu")
         rows.append(
             [
@@ -110,10 +109,11 @@ def _claims(study: Dict[str, Any]) -> str:
     return f"### The paper's claims\n\n{claims.RULE}\n\n" + markdown(["the paper", "here", "measured"], rows, names=3)
 
 
-def _table(table: paper_tables.Table) -> str:
-    kinds = (paper_tables.NAME,)
-    names = 1 + max(place for place, kind in enumerate(table.kinds) if kind in kinds)
-    return "\n\n".join([f"### {table.title}", markdown(table.head, table.rows, names), *table.notes])
+def _table(table: Table) -> str:
+    (head,) = table.head
+    names = 1 + max(place for place, cell in enumerate(head) if cell.kind == paper_tables.TEXT)
+    texts = [[cell.text for cell in row] for row in (head, *table.rows)]
+    return "\n\n".join([f"### {table.caption}", markdown(texts[0], texts[1:], names), *table.notes])
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]], names: int) -> str:
@@ -124,35 +124,3 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]], names: int) -> 
 
 def _escaped(cell: str) -> str:
     return " ".join(cell.replace("|", "\\|").split())
-
-
-# ---------------------------------------------------------------------------------------------------------- documents
-
-
-def markers(name: str, kind: str = "") -> List[str]:
-    """Return the two comments around a study's Markdown in a document: for :func:`full`, or with ``"short"``."""
-    middle = f"study:{name}:{kind}" if kind else f"study:{name}"
-    return [f"<!-- {middle} begin -->", f"<!-- {middle} end -->"]
-
-
-def fill(document: str, name: str, kind: str, content: str) -> str:
-    """Return a document with the text between the markers of a study replaced by ``content``.
-
-    Raises:
-        InputError: the document does not have each marker once, in this order.
-    """
-    begin, end = markers(name, kind)
-    places = document.find(begin), document.find(end)
-    if document.count(begin) != 1 or document.count(end) != 1 or places[0] > places[1]:
-        raise InputError(
-            f"the document needs {begin} and, after it, {end}, once each; write both on lines of their own"
-        )
-    return f"{document[: places[0] + len(begin)]}\n{content}\n{document[places[1] :]}"
-
-
-def between(document: str, name: str, kind: str = "") -> Optional[str]:
-    """Return the text between the markers of a study, or None if the document lacks them."""
-    begin, end = markers(name, kind)
-    if begin not in document or end not in document:
-        return None
-    return document.split(begin, 1)[1].split(end, 1)[0].strip("\n")

@@ -44,6 +44,7 @@ def mean_interval(summary: Optional[Summary], digits: int = 2, scale: float = 1.
 
 
 def optional(value: Optional[float], digits: int = 2, sign: bool = False) -> str:
+    """Return :func:`number`, or ``-`` for None."""
     return NONE if value is None else number(value, digits, sign)
 
 
@@ -55,7 +56,7 @@ def duration(seconds: float) -> str:
 
 
 def join(parts: Sequence[str], last: str = "and") -> str:
-    """Return a list in words, such as ``a, b and c``."""
+    """Return the parts as a list in words, such as ``a, b and c``; ``last`` joins the last two."""
     return f" {last} ".join(filter(None, (", ".join(parts[:-1]), parts[-1]))) if parts else ""
 
 
@@ -100,6 +101,7 @@ def figure_names(rows: Sequence[Dict[str, Any]]) -> Dict[str, str]:
 
 
 def published_row(row: Dict[str, Any]) -> Optional[paper.Ablation]:
+    """Return the row of Table 1 that a row of the study repeats, or None."""
     return next((published for published in paper.TABLE_1 if published.row == row["table_1"]), None)
 
 
@@ -118,7 +120,7 @@ def without_number(row: Dict[str, Any]) -> str:
 
 
 def seeds_text(rows: Sequence[Dict[str, Any]]) -> str:
-    """Return the smallest and the largest number of seeds of the rows, such as ``2 to 4 seeds``."""
+    """Return the range of the numbers of seeds of the rows, such as ``2 to 4 seeds`` or ``1 seed``."""
     numbers: List[int] = sorted({len(row["seeds"]) for row in rows})
     if not numbers:
         return "no seed"

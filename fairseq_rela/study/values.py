@@ -17,6 +17,7 @@ def finished(row: Dict[str, Any]) -> List[Dict[str, Any]]:
 
 
 def diverged(row: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """Return the runs of a row that diverged, in the order of their seeds."""
     return [run for run in row["runs"] if run["state"] == "diverged"]
 
 
@@ -26,6 +27,7 @@ def find_row(study: Dict[str, Any], number: int) -> Optional[Dict[str, Any]]:
 
 
 def baseline(study: Dict[str, Any]) -> Optional[Dict[str, Any]]:
+    """Return the row that the others are compared with, or None if the study has lost it."""
     return next((row for row in study["rows"] if row["label"] == study["baseline"]), None)
 
 

@@ -25,11 +25,12 @@ class Examples:
         self._sentences = sentences
         for index in chosen or ():
             if not 0 <= index < len(sentences):
-                raise InputError(f"--examples-of {index}: there are sentences 0 to {len(sentences) - 1}")
+                raise InputError(f"--examples-of {index}: no such sentence; give 0 to {len(sentences) - 1}")
         numbers = choose_examples(sentences, number) if chosen is None else chosen
         self._weights: Dict[int, Dict[str, List[Any]]] = {index: {} for index in numbers}
 
     def add(self, batch: Batch) -> None:
+        """Keep the weights of the chosen sentences in this batch."""
         for row, index in enumerate(batch.ids):
             if index not in self._weights:
                 continue

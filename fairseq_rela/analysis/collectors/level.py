@@ -25,9 +25,11 @@ class PieceLevel:
         self.sites, self.shuffled, self.seed = Sites(taus), Sparsity(), seed
 
     def add(self, batch: Batch) -> None:
+        """Count the weights of one batch."""
         self.sites.add(batch)
 
     def add_shuffled(self, batch: Batch) -> None:
+        """Count the weights of one batch of sources with the targets of other sentences."""
         self.shuffled.add(batch)
 
     def result(self) -> Dict[str, Any]:
@@ -37,7 +39,7 @@ class PieceLevel:
 
 
 class WordLevel(PieceLevel):
-    """Collect the same measurements of words.
+    """Collect sparsity, null rates and head diversity of words, and the null rates with shuffled targets.
 
     Args:
         taus, seed: as for :class:`PieceLevel`.
@@ -56,9 +58,11 @@ class WordLevel(PieceLevel):
         self._sentences, self._shuffled_sentences = sentences, shuffled
 
     def add(self, batch: Batch) -> None:
+        """Merge the weights of one batch into weights of words, and count them."""
         super().add(_at_words(batch, self._sentences))
 
     def add_shuffled(self, batch: Batch) -> None:
+        """Do the same for one batch with shuffled targets."""
         super().add_shuffled(_at_words(batch, self._shuffled_sentences))
 
 
@@ -71,7 +75,7 @@ def make_levels(options: Options, sentences: Sequence[Sentence], subset: str) ->
         subset: name of the subset, for messages.
 
     Raises:
-        InputError: the words are to be measured, and no sentence has words on both sides.
+        InputError: words are measured, but no sentence has words on both sides.
     """
     order = derangement(len(sentences), options.seed) if len(sentences) > 1 else ()
     seed = options.seed if order else None
@@ -80,7 +84,7 @@ def make_levels(options: Options, sentences: Sequence[Sentence], subset: str) ->
         levels["pieces"] = PieceLevel(options.taus, seed)
     if options.level != "pieces":
         shuffled = [Sentence(pair.source, sentences[other].target) for pair, other in zip(sentences, order)]
-        for pairs, what in ((sentences, ""), (shuffled, ", once targets are shuffled")):
+        for pairs, what in ((sentences, ""), (shuffled, " after shuffling the targets")):
             if pairs and not any(all(pair.lengths) for pair in pairs):
                 raise InputError(f"{subset}: no sentence has words on both sides{what}; give --level pieces")
         levels["words"] = WordLevel(options.taus, seed, sentences, shuffled)

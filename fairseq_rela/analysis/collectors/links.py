@@ -46,6 +46,7 @@ class Links:
         self._normalised = mean_of == "normalised"
 
     def add(self, batch: Batch) -> None:
+        """Align the sentences of one batch."""
         cross = [item for item in batch.modules if item.site == "cross"]
         heads = torch.stack([item.weights.masked_fill(~item.allowed.unsqueeze(1), 0) for item in cross])
         together = layer_attention(sum_to_one(heads) if self._normalised else heads)

@@ -12,6 +12,7 @@ from ..sparsity import SparsityCounts, count_sparsity
 
 
 def mean(values: Iterable[float]) -> float:
+    """Return the arithmetic mean of at least one value."""
     values = list(values)
     return sum(values) / len(values)
 
@@ -29,6 +30,7 @@ class Sparsity:
         self.counts: Dict[Tuple[str, int], SparsityCounts] = {}
 
     def add(self, batch: Batch) -> None:
+        """Count the weights of one batch."""
         for item in batch.modules:
             key, new = (item.site, item.layer), count_sparsity(item.weights, item.allowed)
             self.counts[key] = self.counts[key] + new if key in self.counts else new
@@ -56,6 +58,7 @@ class Diversity:
         self.counts: Dict[Tuple[str, int], Dict[str, DiversityCount]] = {}
 
     def add(self, batch: Batch) -> None:
+        """Count the weights of one batch."""
         for item in batch.modules:
             total = self.counts.setdefault((item.site, item.layer), {})
             for tau, distributions in self._distributions(item):
@@ -85,6 +88,7 @@ class Sites:
         self.sparsity, self.diversity, self.mean_of_heads = Sparsity(), Diversity(taus), Sparsity()
 
     def add(self, batch: Batch) -> None:
+        """Count the weights of one batch."""
         self.sparsity.add(batch)
         self.diversity.add(batch)
         for item in batch.modules:

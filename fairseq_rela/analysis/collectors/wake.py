@@ -41,6 +41,7 @@ class Wake:
         self._by_tag: Dict[Tuple[str, int], WakeCounts] = {}
 
     def add(self, batch: Batch) -> None:
+        """Count the words and tags of one batch."""
         for item in batch.modules:
             awake = awake_queries(item.weights, item.allowed)  # (B, H, T)
             tags = self._tags[item.site]

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-GRID, GREY = "#dddddd", "#3d3d3d"  # of lines in the background, and of handles that stand for all models
-_WIDTH = 9.6  # of a figure, in inches
+GRID, GREY = "#dddddd", "#3d3d3d"  # colours of grid lines, and of legend entries that stand for all models
+_WIDTH = 9.6  # width of a figure in inches
 _RC = {
     "font.size": 9,
     "axes.titlesize": 9.5,
@@ -44,7 +44,7 @@ _RC = {
 
 @contextmanager
 def settings() -> Iterator[None]:
-    """Draw with these settings, whatever the user's own are.
+    """Use the settings of this project for matplotlib in the context, instead of the user's own.
 
     Raises:
         InputError: matplotlib is not installed.
