@@ -296,7 +296,7 @@ TEXT = "analyze {C} --data {D} --output {O} --source {S} --target {T}"
         ("align {C} --source {S} --target {T} --output {O} --head layer0", "give a name such as normal.layer1.head3"),
         ("align {C} --source {S} --target {T} --output {O} --head normal.layer7.mean", "there are normal.layer0.head0"),
         ("align {C} --source {S} --target {T} --output {O} --reverse-data {D}", "the data folder of --reverse"),
-        ("align {C} --source {S} --target {T} --output {S}", "would be written over"),
+        ("align {C} --source {S} --target {T} --output {S}", "would be overwritten"),
         ("align {C} --source {T} --target {S} --output {O}", "are the two sides swapped"),
         ("align {C} --source {S} --target {S} --output {O}", "text of xb belongs here"),
         ("align {S} --source {S} --target {T} --output {O}", "not a checkpoint"),

@@ -1,4 +1,4 @@
-"""A resumed epoch goes on with the batches it began with, or one line of the log says that it does not."""
+"""A resumed epoch has the batches that it began with, or one line of the log says that it does not."""
 
 import json
 from collections import Counter
@@ -58,7 +58,8 @@ def test_an_update_freq_that_does_not_divide_what_is_done(caplog):
     warnings, counts, iterator = interrupted(caplog, update_freq=3)
     assert counts != Counter(range(60)) and iterator.next_epoch_idx == 1
     assert (
-        len(warnings) == 1 and "epoch 1 goes on after 4 batches, which --update-freq 3 does not divide" in warnings[0]
+        len(warnings) == 1
+        and "epoch 1 is resumed after 4 batches, which --update-freq 3 does not divide" in warnings[0]
     )
 
 
@@ -85,7 +86,7 @@ def test_update_freq_of_each_epoch():
 def test_other_batches_are_named_in_one_line(options, change, caplog):
     warnings, counts, _ = interrupted(caplog, **options)
     assert counts != Counter(range(options.get("sentences", 60)))  # sentences are repeated, or left out
-    assert len(warnings) == 1 and f"epoch 1 goes on with other batches: {change}; " in warnings[0]
+    assert len(warnings) == 1 and f"epoch 1 is resumed with other batches: {change}; " in warnings[0]
     assert "\n" not in warnings[0]
 
 

@@ -129,7 +129,7 @@ def test_killed_at_random_moments_all_is_as_if_nothing_had_been(corpus, tmp_path
                 rough.forget(stage)
         rough.finish(stage)
     assert sum(KILLS.values()) == 50 or TIMES != 10
-    cuts = set(re.findall(r"going on from .*update (\d+)", rough.output))
+    cuts = set(re.findall(r"resuming from .*update (\d+)", rough.output))
     assert len(cuts) >= (2 if TIMES >= 10 else 1)  # training was cut in the middle
 
     # the data: every file but the record of times and versions, byte by byte

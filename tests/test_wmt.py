@@ -123,7 +123,7 @@ def test_a_source_that_changed_is_noticed_and_extracted_text_needs_no_archives(s
         server.files[path] = before
 
 
-@pytest.mark.parametrize("change, message", [("url", "none of its addresses now"), ("sha256", "sha256 is ")])
+@pytest.mark.parametrize("change, message", [("url", "no longer one of its addresses"), ("sha256", "sha256 is ")])
 def test_other_addresses_or_checksums_are_other_text(configs, change, message, tmp_path, monkeypatch):
     """Also when the text is extracted already, and the archive is there or is not."""
     shutil.copytree(configs, tmp_path / "configs")

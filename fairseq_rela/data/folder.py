@@ -141,7 +141,8 @@ class DataFolder:
         for name in self.outputs if trained_with else ():
             if name.startswith("dict.") and trained_with.get(name) != self.outputs[name]:
                 raise InputError(
-                    f"{checkpoint} was trained with another {name} than that of {self.path}; give its own data"
+                    f"{checkpoint} was trained with another {name} than that of {self.path}; give the data that it was "
+                    "trained on"
                 )
 
 

@@ -106,5 +106,6 @@ def detruecase(line: str) -> str:
 
 
 def _lower(word: str) -> str:
+    """Return a word in lower case as Perl does."""
     # Perl lower-cases Σ to σ everywhere, Python to ς at the end of a word
     return word.replace("Σ", "σ").lower()
