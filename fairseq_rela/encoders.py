@@ -105,7 +105,7 @@ class RelaBPE:
         """Return the pieces of a line of source tokens."""
         with one_line_in_fairseq():
             if self.has_removed_letters(x):
-                raise InputError("the model knows no diacritics: give --tokenizer rela_moses --prepared DATA as well")
+                raise InputError("the model was trained without diacritics; add --tokenizer rela_moses --prepared DATA")
             return self.segmenter.process_line(self.recase(x))
 
     def decode(self, x: str) -> str:

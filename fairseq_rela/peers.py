@@ -90,6 +90,7 @@ class LearntThreshold(nn.Module):
         self.bias = nn.Parameter(torch.ones(num_heads))
 
     def forward(self, scores: Tensor) -> Tensor:
+        """Return the weights for scores ``(B, H, T, S)``."""
         scores = at_least_float32(scores)
         return F.relu(scores + self.bias.to(scores.dtype)[:, None, None])
 
@@ -106,6 +107,7 @@ class LearntEntmax(nn.Module):
         self.alpha_logit = nn.Parameter(torch.zeros(num_heads))
 
     def forward(self, scores: Tensor) -> Tensor:
+        """Return the weights for scores ``(B, H, T, S)``."""
         # closer to 1 the exponent 1 / (alpha - 1) overflows
         alpha = (1.0 + torch.sigmoid(self.alpha_logit.to(at_least_float32(scores).dtype))).clamp(min=1.01)[
             :, None, None
@@ -130,6 +132,7 @@ class ScalableSoftmax(nn.Module):
         self.scale = nn.Parameter(torch.full((num_heads,), 0.43))
 
     def forward(self, scores: Tensor) -> Tensor:
+        """Return the weights for scores ``(B, H, T, S)``."""
         scores = at_least_float32(scores)
         factor = self.scale.to(scores.dtype)[:, None, None] * count_keys(scores).log()
         # log(1) = 0 and a negative scale, times minus infinity, would give NaN and plus infinity

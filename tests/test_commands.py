@@ -15,7 +15,7 @@ def test_a_command_that_fails_says_its_last_words_and_its_log(tmp_path, capsys):
 
 
 def test_what_is_shown_can_be_typed(tmp_path):
-    assert commands.shown("hydra_train", ["a b", "c=1"]) == "fairseq-hydra-train 'a b' c=1"
+    assert commands.shell_command("hydra_train", ["a b", "c=1"]) == "fairseq-hydra-train 'a b' c=1"
 
 
 def test_paths_that_fairseq_would_split_are_refused(tmp_path):

@@ -164,7 +164,7 @@ def _data_of(checkpoint: Path, data: Optional[Path], option: str) -> DataFolder:
         folder = Path(str(state["cfg"]["task"]["data"]))
     except (KeyError, TypeError):
         folder = Path("unknown")
-    if not DataFolder.is_one(folder):
+    if not DataFolder.is_prepared(folder):
         raise InputError(f"{checkpoint}: its data folder ({folder}) is not here; give {option} FOLDER")
     return DataFolder(folder)
 

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from ..errors import InputError
-from .arguments import Options, Parser, add_shared, holding, values
+from .arguments import Options, Parser, add_shared, locked, values
 
 
 def _align_options(parser: Parser) -> None:
@@ -38,7 +38,7 @@ def _align(options: Options) -> None:
         record = output.with_name(f"{output.name}.json")
         inputs = (options.checkpoint, options.source, options.target, options.reverse)
         refuse_overwriting(filter(None, inputs), [output, record])
-    with holding(output):
+    with locked(output):
         alignment = align(
             options.checkpoint,
             options.source,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Dict
 
 from ..errors import InputError
-from .arguments import Options, Parser, add_shared, holding, indices, values
+from .arguments import Options, Parser, add_shared, indices, locked, values
 
 
 def _attention_options(parser: Parser) -> None:
@@ -25,7 +25,7 @@ def _attention(options: Options) -> None:
 
     if options.output:
         refuse_overwriting([options.checkpoint], [options.output])
-    with holding(options.output):
+    with locked(options.output):
         summary = summarise(options.checkpoint, options.data, options.subset)
         if options.output:
             write_json(options.output, summary)
@@ -87,7 +87,7 @@ def _analyze(options: Options) -> None:
         raise InputError("--heat-map needs --examples-of N,N, the numbers of the sentences to draw")
     text = _text_pair(options)
     # an existing folder may be a run that another process trains, so only the file inside it is locked
-    with holding(options.output / "analysis.json" if options.output.is_dir() else options.output):
+    with locked(options.output / "analysis.json" if options.output.is_dir() else options.output):
         run = partial(analyze_text, **text) if text else partial(analyze, subset=options.subset)
         analysis = run(
             options.checkpoint,

@@ -81,7 +81,7 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def holding(output: Optional[Path]) -> ContextManager[None]:
+def locked(output: Optional[Path]) -> ContextManager[None]:
     """Return a context manager that locks an output against other processes; for None it does nothing."""
     if output is None or not output.name:
         return nullcontext()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..files.configs import load_defaults
-from .arguments import Options, Parser, add_shared, flag, given, holding
+from .arguments import Options, Parser, add_shared, flag, given, locked
 
 
 def _download_options(parser: Parser) -> None:
@@ -44,7 +44,7 @@ def _synthetic(options: Options) -> None:
     """Generate a small parallel corpus with its gold word alignment."""
     from ..corpora.synthetic import write_corpus
 
-    with holding(options.output):
+    with locked(options.output):
         sizes = write_corpus(options.output, options.seed, options.pairs)
     print(f"{options.output}: " + ", ".join(f"{split} {size:,} pairs" for split, size in sizes.items()))
 

@@ -6,7 +6,7 @@ from typing import List
 
 from ..errors import InputError
 from ..files.configs import load_defaults
-from .arguments import Options, Parser, add_shared, holding, positive, values
+from .arguments import Options, Parser, add_shared, locked, positive, values
 
 
 def _reproduce_options(parser: Parser) -> None:
@@ -100,7 +100,7 @@ def _study(options: Options) -> None:
         if not 0 <= options.index < len(folder.runs):
             raise InputError(f"--run {options.index}: {study.name} has the runs 0 to {len(folder.runs) - 1}")
         run = folder.runs[options.index]
-        with holding(run.record):
+        with locked(run.record):
             queue.prepare_data(folder)
             perform(run)
         return
@@ -110,7 +110,7 @@ def _study(options: Options) -> None:
             queue.run_queue(runs, options.jobs, _this_command(options))
     finally:
         if any(run.record.is_file() for run in folder.runs):
-            with holding(folder.path / "study.json"):
+            with locked(folder.path / "study.json"):
                 collected = collect(folder)
                 write_study(collected, folder.path)
                 changed = fill_documents(collected, folder.path.resolve().parent.parent)

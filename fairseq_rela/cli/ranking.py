@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..files.configs import load_defaults
-from .arguments import Options, Parser, add_shared, given, holding, positive, values
+from .arguments import Options, Parser, add_shared, given, locked, positive, values
 
 
 def _rank_options(parser: Parser) -> None:
@@ -88,7 +88,7 @@ def _damage(options: Options) -> None:
     refuse_swapped(options.source, options.target, data.settings)
     for path in (options.source, options.target):
         refuse_not_text(path)
-    with holding(options.output):
+    with locked(options.output):
         result = evaluate(
             [options.checkpoint, *options.more_checkpoints],
             data,

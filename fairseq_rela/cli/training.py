@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..files.configs import load_defaults
-from .arguments import Options, Parser, add_shared, holding
+from .arguments import Options, Parser, add_shared, locked
 
 
 def _train_options(parser: Parser) -> None:
@@ -44,7 +44,7 @@ def _average(options: Options) -> None:
     if options.inputs is None:
         average_last(options.run_dir, options.last, options.output)
         return
-    with holding(options.output):
+    with locked(options.output):
         checkpoints.average(options.inputs, options.output)
     for path in options.inputs:
         print(f"update {checkpoints.updates_of(checkpoints.load(path)):,}: {path}")

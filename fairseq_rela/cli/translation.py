@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from ..files.configs import load_defaults
-from .arguments import Options, Parser, add_shared, given, holding
+from .arguments import Options, Parser, add_shared, given, locked
 
 
 def _translate_options(parser: Parser) -> None:
@@ -73,7 +73,7 @@ def _score(options: Options) -> None:
     tokenised = options.tokenised_reference
     if options.output:
         refuse_overwriting(filter(None, (options.hypotheses, options.reference, tokenised)), [options.output])
-    with holding(options.output):
+    with locked(options.output):
         hypotheses = in_order(list(read_lines(options.hypotheses)), options.hypotheses)
         references = list(read_lines(options.reference))
         scores = score(

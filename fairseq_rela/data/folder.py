@@ -31,7 +31,7 @@ class DataFolder:
 
     def __init__(self, path: PathLike) -> None:
         self.path = Path(path)
-        if not self.is_one(self.path):
+        if not self.is_prepared(self.path):
             raise InputError(f"{path}: no {RECORD}, so this is not a data folder of `rela prepare`")
         self.record: Dict[str, Any] = read_json(self.path / RECORD)
         parts = ("settings", "inputs", "outputs", "splits")
@@ -45,8 +45,8 @@ class DataFolder:
             ) from error
 
     @staticmethod
-    def is_one(path: Path) -> bool:
-        """Return whether a folder has a record; folders of fairseq-preprocess have none."""
+    def is_prepared(path: Path) -> bool:
+        """Return whether `rela prepare` has made a folder; folders of fairseq-preprocess have no record."""
         return (path / RECORD).is_file()
 
     def __str__(self) -> str:

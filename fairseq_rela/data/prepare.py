@@ -145,7 +145,7 @@ def _finished(output: Path, settings: Settings, inputs: Dict[str, Dict[str, str]
     """
     if not output.exists():
         return None
-    if not DataFolder.is_one(output):
+    if not DataFolder.is_prepared(output):
         raise InputError(f"{output} exists and was not made by `rela prepare`; choose another folder")
     folder = DataFolder(output)
     if folder.settings != settings or folder.record["inputs"] != inputs:

@@ -77,6 +77,7 @@ class Settings:
 
     @property
     def languages(self) -> Tuple[str, str]:
+        """Source and target language."""
         return self.source_lang, self.target_lang
 
     def record(self) -> Dict[str, Any]:

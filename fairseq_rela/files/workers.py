@@ -69,7 +69,7 @@ def blocks(items: Iterable[Item], size: int) -> Iterator[List[Item]]:
 def die_with_parent(parent: int) -> None:
     """Make Linux kill this process when its parent, whose process id is ``parent``, dies, even by ``kill -9``.
 
-    Otherwise the process would go on running, or wait forever. On other systems this function does nothing.
+    Otherwise the process would continue, or wait forever. On other systems this function does nothing.
     """
     try:
         ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG

@@ -133,7 +133,7 @@ class Run:
 
 
 def _test_and_binaries(data: Path) -> Optional[Dict[str, str]]:
-    if not DataFolder.is_one(data):
+    if not DataFolder.is_prepared(data):
         return None
     outputs = DataFolder(data).outputs
     return {name: outputs[name] for name in outputs if name.endswith((".bin", ".idx")) or name.startswith("raw/test.")}

@@ -63,6 +63,7 @@ class TrainingBatches(EpochBatchIterator):
         return digest.hexdigest()
 
     def state_dict(self) -> Dict[str, Any]:
+        """Return fairseq's state, with the options and the checksum of the batches."""
         return {**super().state_dict(), STATE: {**self.made_by, "checksum": self.checksum()}}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:

@@ -136,13 +136,18 @@ class Tokenizer(MosesTokenizer):
     def _rule(pattern: str, replacement: str, needs: str) -> Tuple[_Pattern, str]:
         return _Pattern(regex.compile(pattern), needs), replacement
 
+    # sacremoses calls these two; its own versions use its lists of letters
+
     def islower(self, text: str) -> bool:
+        """Return whether the first character is a lower-case letter."""
         return self._is_lower(text) is not None
 
     def isanyalpha(self, text: str) -> bool:
+        """Return whether any character is a letter."""
         return self._is_alpha(text) is not None
 
     def handles_nonbreaking_prefixes(self, text: str) -> str:
+        """Return the text with the final period of each word split off, except after an abbreviation."""
         text = text.strip()
         # Moses splits the final period of a line even after an abbreviation, sacremoses does not
         if text.endswith(".") and text[-2:-1] not in ("", " ", "."):
@@ -181,6 +186,7 @@ class Detokenizer(MosesDetokenizer):
         self._ends_with_alnum = regex.compile(rf"[{_ALNUM}]$").search
 
     def detokenize(self, tokens: Sequence[str], return_str: bool = True, unescape: bool = True) -> Any:
+        """Return the text of a line of tokens; the other arguments are those of sacremoses and are ignored."""
         text = self.AGGRESSIVE_HYPHEN_SPLIT[0].sub("-", f" {' '.join(tokens)} ")
         if "&" in text:
             text = self.unescape_xml(text)
