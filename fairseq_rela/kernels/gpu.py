@@ -32,11 +32,6 @@ def unavailable(
     return _missing(torch.device(device))
 
 
-def available(device: torch.device, dtype: torch.dtype = torch.float32, head_dim: int = LARGEST_HEAD) -> bool:
-    """Return whether the kernels can compute with such tensors, see :func:`unavailable`."""
-    return unavailable(device, dtype, head_dim) is None
-
-
 @lru_cache(maxsize=None)
 def _missing(device: torch.device) -> Optional[str]:
     """Return what the GPU, PyTorch or Triton of this machine lacks to run the kernels, or None."""

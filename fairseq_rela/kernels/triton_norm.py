@@ -5,7 +5,7 @@ There, a fixed number of programs divide the rows among them, and each writes a 
 and gate; results are therefore bitwise reproducible on one GPU. Rows are divided by their largest absolute value
 before they are squared, so that squares neither overflow nor vanish.
 
-This module imports Triton; check :func:`fairseq_rela.kernels.gpu.available` first.
+This module imports Triton; :func:`fairseq_rela.kernels.gpu.unavailable` tells whether the kernels can run.
 """
 
 import math
