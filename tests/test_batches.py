@@ -110,7 +110,7 @@ def test_an_epoch_with_fewer_batches_than_were_trained_on():
     first = begin()
     trained_on(first, 2, 2)
     with pytest.raises(
-        InputError, match="--max-tokens is 4000, was 40, and it has fewer batches now than were trained on"
+        InputError, match="--max-tokens is 4000, was 40, and it now has fewer batches than were trained on"
     ):
         begin(max_tokens=4000).load_state_dict(first.state_dict())
 
@@ -138,8 +138,8 @@ def test_only_one_process_warns(caplog):
 @pytest.mark.parametrize(
     "options, change",
     [
-        (["--max-tokens", 700], "goes on with other batches: --max-tokens is 700, was 1000"),
-        (["--update-freq", 3], "goes on after 2 batches, which --update-freq 3 does not divide"),
+        (["--max-tokens", 700], "is resumed with other batches: --max-tokens is 700, was 1000"),
+        (["--update-freq", 3], "is resumed after 2 batches, which --update-freq 3 does not divide"),
     ],
 )
 def test_fairseq_train_warns(options, change, data, trained, tmp_path):
@@ -147,5 +147,5 @@ def test_fairseq_train_warns(options, change, data, trained, tmp_path):
     arguments += ["--no-save", "--disable-validation", "--max-update", 3]
     result = run_fairseq("train", *arguments, *options)
     assert result.returncode == 0, result.stderr[-2000:]
-    lines = [line for line in (result.stdout + result.stderr).splitlines() if "epoch 1 goes on" in line]
+    lines = [line for line in (result.stdout + result.stderr).splitlines() if "epoch 1 is resumed" in line]
     assert len(lines) == 1 and change in lines[0]
