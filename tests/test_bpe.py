@@ -270,9 +270,9 @@ def test_a_word_that_cannot_be_undone(tmp_path):
     segmenter = bpe.load_segmenter(tmp_path / "codes")
     for word in ("c@@", "@@"):
         for _ in range(2):
-            with pytest.raises(InputError, match=f"the word '{word}'"):
+            with pytest.raises(InputError, match=f"of '{word}' do not join to this word"):
                 segmenter.process_line(f"ab {word} ab")
-        with pytest.raises(InputError, match=f"the word '{word}'"):
+        with pytest.raises(InputError, match=f"of '{word}' do not join to this word"):
             segmenter[word]
     assert segmenter.process_line("ab @@c") == "ab @@@ @@@ c"
     assert bpe.undo("ab @@@ @@@ c") == "ab @@c"
