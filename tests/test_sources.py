@@ -445,7 +445,8 @@ def test_a_file_may_be_that_of_a_mirror_that_states_nothing(folder, tmp_path, by
     assert record(folder)[0]["sha256"] == sha256(other)
     said = capsys.readouterr().out
     assert (
-        f"not that of http://old/a.tgz, whose md5 is {md5(other)}, not {md5(TGZ)}" in said and "http://new" not in said
+        f"differs from that of http://old/a.tgz (md5 is {md5(other)}, not {md5(TGZ)})" in said
+        and "http://new" not in said
     )
     # from now on it is this one, though the other has a checksum
     (where / "a.tgz").write_bytes(TGZ)
