@@ -1,7 +1,8 @@
 """Rectified linear attention (Zhang, Titov, Sennrich 2021) as a fairseq plugin.
 
 ``--user-dir fairseq_rela`` on any fairseq command, or ``import fairseq_rela`` in Python, registers with fairseq the
-model ``transformer_rela``, the task ``translation_rela``, the tokenizer ``rela_moses`` and the BPE ``rela_bpe``.
+models ``transformer_rela`` and ``transformer_lm_rela``, the task ``translation_rela``, the tokenizer ``rela_moses`` and
+the BPE ``rela_bpe``. :func:`register_variant` adds an attention of your own.
 
 The import also changes fairseq: the criterion ``label_smoothed_cross_entropy_with_alignment`` is replaced by one that
 supports every attention variant, ``--replace-unk`` is made to work with the links of ``translation_rela``, and

@@ -28,6 +28,7 @@ def updates_of(state: Dict[str, Any]) -> int:
 
 
 def is_average(state: Dict[str, Any]) -> bool:
+    """Return whether :func:`average` has made a checkpoint."""
     return "averaged_from" in (state.get("extra_state") or {})
 
 
@@ -97,7 +98,7 @@ def choose_last(folder: Path, number: int) -> Choice:
         raise InputError(
             f"{folder}: {number} checkpoints are wanted, {len(regular)} are there (updates "
             f"{', '.join(str(f.updates) for f in regular)}"
-            + (f"; {len(found) - len(regular)} between saves at {interval}" if len(found) > len(regular) else "")
+            + (f"; {len(found) - len(regular)} not at a multiple of {interval}" if len(found) > len(regular) else "")
             + "); train longer, give a smaller --last, or name files by --inputs"
         )
     chosen = regular[:number]
@@ -113,6 +114,10 @@ def average(paths: Sequence[Path], output: Path) -> None:
 
     The output has the configuration and the parameter dtypes of the newest input and no optimizer state. It lists
     its inputs in ``extra_state``, so that an average is never averaged again.
+
+    Args:
+        paths: the N checkpoints.
+        output: the file to write.
 
     Raises:
         InputError: an input is repeated, an average, of another model or not loadable, or the output is invalid.

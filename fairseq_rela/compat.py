@@ -1,4 +1,4 @@
-"""Check that fairseq is installed and probe how it behaves.
+"""Compatibility with the installed fairseq: check that it works, test how it behaves, make it load checkpoints as data.
 
 fairseq 0.12.2, its main branch and the forks for newer Python versions cannot be told apart by their version
 strings, so this module tests the behaviour itself.
@@ -7,7 +7,7 @@ strings, so this module tests the behaviour itself.
 import functools
 import logging
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from .errors import one_line_in_fairseq
 
@@ -17,21 +17,6 @@ INSTALL_HINT = (
     "install ve-fairseq 0.12.3 (Python 3.11 and 3.12: pip install --no-deps ve-fairseq==0.12.3), "
     "fairseq-fixed, or fairseq 0.12.2 (Python 3.8 to 3.10)"
 )
-
-
-class FairseqBehaviour(NamedTuple):
-    """Behaviour of the installed fairseq.
-
-    Attributes:
-        drops_last_batch: the last batch is dropped if its size is not a multiple of
-            ``required_batch_size_multiple``.
-        fuses_encoder: encoder layers hold a fused copy of their weights and compute softmax attention with it.
-        keeps_old_class: registering a second model under a used name silently keeps the first one.
-    """
-
-    drops_last_batch: bool
-    fuses_encoder: bool
-    keeps_old_class: bool
 
 
 def require_fairseq() -> None:
@@ -64,12 +49,10 @@ def require_fairseq() -> None:
         ) from None
 
 
-def probe_fairseq() -> FairseqBehaviour:
-    """Return the behaviour of the installed fairseq; takes a few milliseconds."""
+def drops_last_batch() -> bool:
+    """Return whether fairseq drops a last batch whose size is not a multiple of ``required_batch_size_multiple``."""
     import numpy as np
     from fairseq.data import data_utils
-    from fairseq.models import MODEL_REGISTRY, BaseFairseqModel, register_model
-    from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 
     batches = data_utils.batch_by_size(
         np.arange(3),
@@ -78,16 +61,7 @@ def probe_fairseq() -> FairseqBehaviour:
         max_tokens=1000,
         required_batch_size_multiple=2,
     )
-    name = next(iter(MODEL_REGISTRY))
-    try:
-        keeps_old_class = register_model(name)(type("Probe", (BaseFairseqModel,), {})) is MODEL_REGISTRY[name]
-    except ValueError:
-        keeps_old_class = False
-    return FairseqBehaviour(
-        drops_last_batch=sum(len(batch) for batch in batches) < 3,
-        fuses_encoder="_load_from_state_dict" in vars(TransformerEncoderLayerBase),
-        keeps_old_class=keeps_old_class,
-    )
+    return sum(len(batch) for batch in batches) < 3
 
 
 def load_checkpoints_as_data() -> None:
@@ -124,9 +98,9 @@ def load_checkpoints_as_data() -> None:
     checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
 
 
-def warn_about(behaviour: FairseqBehaviour) -> None:
+def warn_about_last_batch() -> None:
     """Log a warning if fairseq's own commands would drop test sentences."""
-    if behaviour.drops_last_batch:
+    if drops_last_batch():
         logger.warning(
             "this fairseq drops the last batch of a test set unless its size is a multiple of 8: "
             "use --task translation_rela, which does not, or add --required-batch-size-multiple 1"

@@ -20,8 +20,8 @@ def refuse_weights(name: str, function: Any, sums_to_one: bool) -> None:
         sums_to_one: whether the weights must sum to 1 in rows with an allowed key.
 
     Raises:
-        InputError: the function fails, the shape differs, a forbidden key gets a weight other than exactly 0, or a
-            weight or a gradient, of the scores or of a parameter, is not finite, or the sum is not 1.
+        InputError: the function fails, the shape differs, a forbidden key gets a weight other than exactly 0, a weight
+            or gradient is not finite, or the weights of a row do not sum to 1 although ``sums_to_one`` is set.
     """
     for dtype in (torch.float32, torch.float64):
         if isinstance(function, nn.Module):
@@ -36,7 +36,10 @@ def refuse_weights(name: str, function: Any, sums_to_one: bool) -> None:
             raise InputError(f"variant {name}: its weights cannot be computed ({_one_line(error)})") from error
         if not isinstance(weights, Tensor) or weights.shape != scores.shape:
             shape = tuple(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
-            raise InputError(f"variant {name}: weights of shape {shape} for scores of shape {tuple(scores.shape)}")
+            raise InputError(
+                f"variant {name}: weights of shape {shape} for scores of shape {tuple(scores.shape)}; return the same "
+                "shape"
+            )
         if not weights.isfinite().all():
             where = "in a row without an allowed key" if not weights[1].isfinite().all() else "at allowed scores"
             raise InputError(f"variant {name}: weights are NaN or infinite {where}; such a row must give zeros")
@@ -46,7 +49,9 @@ def refuse_weights(name: str, function: Any, sums_to_one: bool) -> None:
             )
         sums = weights[0].sum(dim=-1)
         if sums_to_one and (sums - 1).abs().max() > 1e-5:
-            raise InputError(f"variant {name}: weights sum to {sums.min():.3g} to {sums.max():.3g}, not to 1")
+            raise InputError(
+                f"variant {name}: weights sum to {sums.min():.3g} to {sums.max():.3g}, not to 1; leave sums_to_one out"
+            )
         parameters = dict(function.named_parameters()) if isinstance(function, nn.Module) else {}
         inputs = {"the scores": start, **parameters}
         gradients = torch.autograd.grad(weights.square().sum(), list(inputs.values()), allow_unused=True)
@@ -68,4 +73,5 @@ def _scores(dtype: torch.dtype) -> Tensor:
 
 
 def _one_line(error: Exception) -> str:
+    """Return the type and message of an exception in one line of at most 200 characters."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:200]

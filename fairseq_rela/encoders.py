@@ -19,6 +19,8 @@ from .errors import InputError, one_line_in_fairseq
 
 @dataclass
 class RelaMosesConfig(FairseqDataclass):
+    """The options of ``--tokenizer rela_moses``."""
+
     prepared: Optional[str] = field(
         default=None, metadata={"help": "data folder of `rela prepare`, for text that was not prepared by default"}
     )
@@ -55,14 +57,18 @@ class RelaMosesTokenizer:
             self.detokenise = Detokeniser(settings.target_lang, settings.tokeniser)
 
     def encode(self, x: str) -> str:
+        """Return the tokens of a line of raw source text."""
         return self.preprocess(x)
 
     def decode(self, x: str) -> str:
+        """Return the text of a line of target tokens."""
         return self.detokenise(x)
 
 
 @dataclass
 class RelaBPEConfig(FairseqDataclass):
+    """The options of ``--bpe rela_bpe``."""
+
     bpe_codes: Optional[str] = field(
         default=None, metadata={"help": "the file bpecodes in the data folder of `rela prepare`"}
     )
@@ -93,13 +99,15 @@ class RelaBPE:
             self.segmenter = data.segmenter(settings.source_lang)
             self.undo = bpe.undo
             self.detruecase = truecase.detruecase if settings.has_case(settings.target_lang) else str
-            self.is_strange = text.has_diacritics if settings.remove_diacritics else lambda line: False
+            self.has_removed_letters = text.has_diacritics if settings.remove_diacritics else lambda line: False
 
     def encode(self, x: str) -> str:
+        """Return the pieces of a line of source tokens."""
         with one_line_in_fairseq():
-            if self.is_strange(x):
-                raise InputError("the model knows no diacritics: give --tokenizer rela_moses --prepared DATA as well")
+            if self.has_removed_letters(x):
+                raise InputError("the model was trained without diacritics; add --tokenizer rela_moses --prepared DATA")
             return self.segmenter.process_line(self.recase(x))
 
     def decode(self, x: str) -> str:
+        """Return the tokens of a line of target pieces."""
         return self.detruecase(self.undo(x))

@@ -1,4 +1,4 @@
-r"""Functions that turn attention scores into attention weights. They are pure.
+r"""Weight functions of the paper: pure functions from attention scores to attention weights.
 
 Each weight function takes scores :math:`S` of shape ``(..., keys)``, in which masked keys (padding, future
 positions) hold minus infinity. It returns weights :math:`A` of the same shape, which are exactly 0 at masked keys.

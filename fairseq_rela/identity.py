@@ -1,4 +1,4 @@
-"""What a model and data must have in common: the two languages and the checksums of the two dictionaries."""
+"""The identity of data, which a model must share: two languages and the checksums of two dictionaries."""
 
 import hashlib
 from typing import Any, Dict, Iterable
@@ -18,7 +18,12 @@ def dictionary_checksum(pieces: Iterable[str]) -> str:
 
 
 def identity(source_lang: str, target_lang: str, source_dictionary: str, target_dictionary: str) -> Dict[str, str]:
-    """Return what data must have in common with a model's training data: languages and dictionary checksums."""
+    """Return the identity of data as a checkpoint stores it: languages and dictionary checksums.
+
+    Args:
+        source_lang, target_lang: language codes.
+        source_dictionary, target_dictionary: checksums from :func:`dictionary_checksum`.
+    """
     return {
         "source_lang": source_lang,
         "target_lang": target_lang,
@@ -39,7 +44,7 @@ def refuse_other_data(trained: Any, given: Dict[str, str], checkpoint: Any, data
         checkpoint, data: their names, for messages.
 
     Raises:
-        InputError: if the dictionaries differ, or source and target are swapped.
+        InputError: the dictionaries differ, or source and target are swapped.
     """
     if not isinstance(trained, dict) or not given.keys() <= trained.keys():
         return
@@ -49,4 +54,7 @@ def refuse_other_data(trained: Any, given: Dict[str, str], checkpoint: Any, data
     for side in ("source", "target"):
         if trained[f"{side}_dictionary"] != given[f"{side}_dictionary"]:
             name = f"dict.{given[f'{side}_lang']}.txt"
-            raise InputError(f"{checkpoint} was trained with another {name} than that of {data}; give its own data")
+            raise InputError(
+                f"{checkpoint} was trained with another {name} than that of {data}; give the data that it was trained "
+                "on"
+            )

@@ -5,7 +5,7 @@ All norms use the root mean square over the last dimension,
 .. math:: RMS(z) = \sqrt{\frac{1}{d} \sum_{i=1}^{d} z_i^2 + \epsilon}, \quad \epsilon = 10^{-8}
 
 Inputs in half precision are converted to float32 first: in float16, 1e-8 is rounded to 0 and the square of 300 is
-infinite. A null row, :math:`z = 0`, gives 0. Its gradient is finite because :math:`\epsilon` stands inside the root:
+infinite. A null row, :math:`z = 0`, gives 0. Its gradient is finite because :math:`\epsilon` is inside the root:
 the derivative is :math:`g / \sqrt\epsilon`, times :math:`\sigma(0) = 1/2` with a gate.
 """
 
@@ -43,6 +43,7 @@ class RMSNorm(nn.Module):
             _fan_average_uniform_(self.weight)
 
     def forward(self, z: Tensor, compute: Callable[..., Tensor] = rms_norm) -> Tensor:
+        """Return :math:`LN(z)`, ``(..., d)``."""
         return compute(at_least_float32(z), at_least_float32(self.weight), None, EPSILON)
 
 
@@ -67,6 +68,7 @@ class GatedRMSNorm(RMSNorm):
         _fan_average_uniform_(self.gate)
 
     def forward(self, z: Tensor, compute: Callable[..., Tensor] = rms_norm) -> Tensor:
+        """Return :math:`LN(z)`, ``(..., d)``."""
         return compute(at_least_float32(z), at_least_float32(self.weight), at_least_float32(self.gate), EPSILON)
 
 
@@ -87,6 +89,7 @@ class GatedLayerNorm(GatedRMSNorm):
     """
 
     def forward(self, z: Tensor, compute: Optional[Callable[..., Tensor]] = None) -> Tensor:
+        """Return :math:`LN(z)`, ``(..., d)``; ``compute`` is ignored."""
         z = at_least_float32(z)
         gain, centred = at_least_float32(self.weight), z - z.mean(dim=-1, keepdim=True)
         # the RMS of z - mean(z) is the standard deviation of z

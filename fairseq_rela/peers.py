@@ -1,4 +1,4 @@
-r"""Attention functions beside those of the ReLA paper, each by the formula of its own paper.
+r"""Weight functions of other papers, for comparison with ReLA, and two of our own.
 
 As in :mod:`fairseq_rela.functional`, each function takes scores :math:`S`, ``(..., keys)``, with minus infinity at
 forbidden keys, and returns weights that are exactly 0 there; a row without an allowed key gives zeros. Half precision
@@ -90,15 +90,16 @@ class LearntThreshold(nn.Module):
         self.bias = nn.Parameter(torch.ones(num_heads))
 
     def forward(self, scores: Tensor) -> Tensor:
+        """Return the weights for scores ``(B, H, T, S)``."""
         scores = at_least_float32(scores)
         return F.relu(scores + self.bias.to(scores.dtype)[:, None, None])
 
 
 class LearntEntmax(nn.Module):
-    r"""Compute the :math:`\alpha`-entmax of each row with :math:`\alpha_h = 1 + \sigma(a_h)` learnt for each head.
+    r"""Compute the :math:`\alpha`-entmax of each row, :math:`\alpha_h = 1 + \sigma(a_h)` (Correia et al. 2019).
 
-    Correia et al. 2019. :math:`a_h` starts at 0, which gives 1.5-entmax; the authors start at random values. Computed
-    by bisection (``entmax.entmax_bisect``), which has the gradient with respect to :math:`\alpha`.
+    :math:`a_h` is learnt for each head. It starts at 0, which gives 1.5-entmax; the authors start at random values.
+    ``entmax.entmax_bisect`` computes the weights by bisection, and has the gradient with respect to :math:`\alpha`.
     """
 
     def __init__(self, num_heads: int, head_dim: int) -> None:
@@ -106,6 +107,7 @@ class LearntEntmax(nn.Module):
         self.alpha_logit = nn.Parameter(torch.zeros(num_heads))
 
     def forward(self, scores: Tensor) -> Tensor:
+        """Return the weights for scores ``(B, H, T, S)``."""
         # closer to 1 the exponent 1 / (alpha - 1) overflows
         alpha = (1.0 + torch.sigmoid(self.alpha_logit.to(at_least_float32(scores).dtype))).clamp(min=1.01)[
             :, None, None
@@ -122,7 +124,7 @@ class LearntEntmax(nn.Module):
 class ScalableSoftmax(nn.Module):
     r"""Compute :math:`A = softmax(s_h \log(n)\, S)`, where :math:`s_h` is learnt for each head (Nakanishi 2025).
 
-    :math:`s_h` starts at 0.43, the value of the paper's Figure 1. The paper's variant without a bias.
+    :math:`s_h` starts at 0.43, the value in Figure 1 of that paper. This is its variant without a bias.
     """
 
     def __init__(self, num_heads: int, head_dim: int) -> None:
@@ -130,6 +132,7 @@ class ScalableSoftmax(nn.Module):
         self.scale = nn.Parameter(torch.full((num_heads,), 0.43))
 
     def forward(self, scores: Tensor) -> Tensor:
+        """Return the weights for scores ``(B, H, T, S)``."""
         scores = at_least_float32(scores)
         factor = self.scale.to(scores.dtype)[:, None, None] * count_keys(scores).log()
         # log(1) = 0 and a negative scale, times minus infinity, would give NaN and plus infinity

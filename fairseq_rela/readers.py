@@ -1,4 +1,4 @@
-"""The uses of attention weights in fairseq's commands: hard and soft alignments, and ``--replace-unk``.
+"""Readers of attention weights in fairseq's commands: hard and soft alignments, and ``--replace-unk``.
 
 The weights of a hypothesis are those of the last decoder layer's cross-attention, averaged over its heads and over
 the models of an ensemble. Weights of ReLU, GeLU and leaky ReLU are not probabilities, and a query may attend to

@@ -32,7 +32,7 @@ def register() -> None:
             raise ImportError(f"the {kind} name {name} is taken by {cls.__module__}; load only one of the two plugins")
     criterions.register()
     readers.let_unknown_words_follow_links()
-    compat.warn_about(compat.probe_fairseq())
+    compat.warn_about_last_batch()
 
 
 def load_plugin() -> None:

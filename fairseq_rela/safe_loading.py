@@ -30,13 +30,13 @@ def load(path: Path) -> Dict[str, Any]:
         hostile = "Unsupported" in str(error) or "weights_only" in str(error).lower()
         if hostile and _is_archive_or_pickle(path):  # torch reads a text file as pickle opcodes
             raise InputError(f"{path}: holds more than data, and could run code when loaded: refused") from error
-        raise InputError(f"{path}: not a checkpoint, or a torn one; use another") from error
+        raise InputError(f"{path}: not a checkpoint, or a damaged one; use another") from error
     except Exception as error:  # torch's unpickler reads any bytes as opcodes and can fail in any way
-        raise InputError(f"{path}: not a checkpoint, or a torn one; use another") from error
+        raise InputError(f"{path}: not a checkpoint, or a damaged one; use another") from error
     if isinstance(state, dict) and OmegaConf.is_config(state.get("cfg")):
         state["cfg"] = OmegaConf.to_container(state["cfg"], enum_to_str=True)  # fairseq before 0.12
     if not isinstance(state, dict) or not _is_checkpoint(state):
-        raise InputError(f"{path}: not a checkpoint of fairseq, which holds a model and how it was trained")
+        raise InputError(f"{path}: not a checkpoint of fairseq, which holds a model and its configuration; use another")
     return state
 
 
@@ -127,6 +127,7 @@ def allow_data_classes() -> None:
 
 
 def _load_data_only(path: Path) -> Any:
+    """Return the content of a file, with torch's own safe loading if this version of torch has it."""
     if hasattr(torch.serialization, "safe_globals"):
         # not the context manager safe_globals: at its end it removes names that fairseq's own loading still needs
         allow_data_classes()

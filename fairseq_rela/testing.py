@@ -40,6 +40,7 @@ def check_variant(name: str) -> None:
 
 
 def _attention(name: str, cross: bool = False, dtype: torch.dtype = torch.float64) -> nn.Module:
+    """Return a module in evaluation mode whose parameters are all random, also those that start at a constant."""
     module = build_attention(name, SIZE, HEADS, self_attention=not cross, encoder_decoder_attention=cross)
     module = module.to(dtype).eval()
     with torch.no_grad():
@@ -53,6 +54,7 @@ def _inputs(length: int = QUERIES) -> Tensor:
 
 
 def _compare(name: str, what: str, found: Tensor, expected: Tensor, tolerance: float = 1e-6) -> None:
+    """Raise unless two outputs agree within ``tolerance``, relative to the largest expected value if it exceeds 1."""
     difference = (found.double() - expected.double()).abs().max().item()
     if not difference <= tolerance * max(1.0, expected.abs().max().item()):
         raise InputError(f"variant {name}: {what}: results differ by {difference:.2g}")
@@ -66,7 +68,7 @@ def _check_padding(name: str) -> None:
     short, _ = module(query, key[: KEYS - 2], key[: KEYS - 2])
     _compare(name, "padding must give the result of a shorter sentence", padded, short)
     if (weights[..., KEYS - 2 :] != 0).any():
-        raise InputError(f"variant {name}: padding has a weight")
+        raise InputError(f"variant {name}: padding has a weight; it must be exactly 0")
 
 
 def _future(length: int) -> Tensor:

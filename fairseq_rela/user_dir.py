@@ -1,4 +1,4 @@
-"""The folder that fairseq's ``--user-dir`` gets: this plugin, or a folder of the user's that imports it."""
+"""The folder for fairseq's ``--user-dir``: this plugin, or a folder of the user that imports the plugin."""
 
 import hashlib
 import importlib
@@ -24,7 +24,7 @@ def load_user_code() -> None:
     """Import the user's folder, which registers variants; without one, do nothing.
 
     Raises:
-        InputError: it is not a Python package, it cannot be imported, or another module has its name.
+        InputError: the folder is not a Python package, it cannot be imported, or another module has its name.
     """
     folder = user_dir()
     if folder == PLUGIN:
@@ -45,9 +45,12 @@ def load_user_code() -> None:
 
 
 def user_code() -> Dict[str, str]:
-    """Return the SHA-256 checksums of the user's Python files, by name, without tests; empty if there is no folder.
+    """Return the SHA-256 checksums of the Python files in the user's folder, without tests; empty if there is none.
 
-    They are a part of a run's record: a run whose code has changed is another run.
+    They are recorded with a run, because a run with other code is another run.
+
+    Returns:
+        the path of each file, relative to the folder, to its checksum in hexadecimal.
     """
     folder = user_dir()
     if folder == PLUGIN:

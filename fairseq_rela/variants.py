@@ -16,29 +16,29 @@ from .norms import GatedLayerNorm, GatedRMSNorm, RMSNorm
 
 SITES = ("encoder", "decoder", "cross")
 DEFAULT_VARIANT = "rela_g"
-
+BASELINE = "softmax"
 
 Weights = Union[Callable[[Tensor], Tensor], Type[nn.Module]]
 
 
 class Style(NamedTuple):
-    """How figures draw a model: colours also differ in lightness, and markers in shape."""
+    """Colour and marker of matplotlib with which figures draw a model; colours of models also differ in lightness."""
 
     colour: str
     marker: str
 
 
 class Variant(NamedTuple):
-    """An attention: a weight function, a norm, and what the rest of the package must know of them.
+    """An attention: a weight function, a norm, and their properties that other modules use.
 
     Attributes:
         name: its name in options, configs and checkpoints.
-        label: its name in tables and figures; for the paper's variants, the paper's.
+        label: its name in tables and figures; for variants of the paper, the name that the paper uses.
         weights: function from scores to weights, see :mod:`fairseq_rela.functional`; or a class of modules with
             parameters, made with the number and the size of the heads, that takes scores ``(B, H, T, S)``.
         norm: function from the model size d to the norm that is applied to the concatenated heads; None for no norm.
         summary: short description.
-        style: how figures draw it; None for a style that is still free.
+        style: how figures draw it; with None, figures choose a style that no variant of this table uses.
         row: number of the row in Table 1 of the paper; None for others.
         sums_to_one: whether the weights of a query sum to 1 over the allowed keys.
         can_be_null: whether all weights of a query can be exactly 0 although keys are allowed.
@@ -64,7 +64,6 @@ class Variant(NamedTuple):
         return self.weights(num_heads, head_dim) if isinstance(self.weights, type) else self.weights
 
 
-BASELINE = "softmax"
 _rms_norm_i = partial(RMSNorm, uniform_start=True)
 
 _ROWS = (
@@ -73,7 +72,7 @@ _ROWS = (
         "softmax",
         functional.softmax,
         None,
-        "fairseq's own attention, untouched",
+        "fairseq's own attention, unchanged",
         Style("#3d3d3d", "o"),
         row=1,
         sums_to_one=True,
@@ -103,7 +102,7 @@ _ROWS = (
         "ReLU alone",
         functional.relu,
         None,
-        "ReLU alone: training fails, says the paper",
+        "ReLU alone: training failed in the paper",
         Style("#999999", "*"),
         row=4,
         can_be_null=True,
@@ -275,7 +274,7 @@ def register_variant(
             such as :class:`fairseq_rela.norms.GatedRMSNorm`; None for no norm.
         label: name in tables and figures; by default the name.
         summary: one line for ``--help`` and the documentation.
-        style: colour and marker of matplotlib; by default one that is still free.
+        style: colour and marker of matplotlib; by default one that no variant of the table uses.
         sums_to_one: whether the weights of a query sum to 1.
         can_be_null: whether all weights of a query can be exactly 0 although keys are allowed.
 
@@ -302,7 +301,7 @@ def refuse_broken_weights(variant: Variant) -> None:
     """Raise an error if the weights of a variant break the contract of :func:`register_variant`.
 
     Raises:
-        InputError: they do; the message names the variant and the fault.
+        InputError: the contract is broken; the message names the variant and how.
     """
     function = variant.make_weights(contract.HEADS, contract.HEAD_SIZE)
     contract.refuse_weights(variant.name, function, variant.sums_to_one)

@@ -299,7 +299,7 @@ TEXT = "analyze {C} --data {D} --output {O} --source {S} --target {T}"
             "choose from normal.layer0.head0",
         ),
         ("align {C} --source {S} --target {T} --output {O} --reverse-data {D}", "--reverse-data needs --reverse"),
-        ("align {C} --source {S} --target {T} --output {S}", "would be written over"),
+        ("align {C} --source {S} --target {T} --output {S}", "would be overwritten"),
         ("align {C} --source {T} --target {S} --output {O}", "are the two sides swapped"),
         ("align {C} --source {S} --target {S} --output {O}", "text of xb belongs here"),
         ("align {S} --source {S} --target {T} --output {O}", "not a checkpoint"),

@@ -58,7 +58,8 @@ def test_an_update_freq_that_does_not_divide_the_finished_batches_warns(caplog):
     warnings, counts, iterator = interrupted(caplog, update_freq=3)
     assert counts != Counter(range(60)) and iterator.next_epoch_idx == 1
     assert (
-        len(warnings) == 1 and "epoch 1 goes on after 4 batches, which --update-freq 3 does not divide" in warnings[0]
+        len(warnings) == 1
+        and "epoch 1 is resumed after 4 batches, which --update-freq 3 does not divide" in warnings[0]
     )
 
 
@@ -85,7 +86,7 @@ def test_the_update_freq_of_the_resumed_epoch_counts():
 def test_other_batches_are_named_in_one_line(options, change, caplog):
     warnings, counts, _ = interrupted(caplog, **options)
     assert counts != Counter(range(options.get("sentences", 60)))  # sentences are repeated, or left out
-    assert len(warnings) == 1 and f"epoch 1 goes on with other batches: {change}; " in warnings[0]
+    assert len(warnings) == 1 and f"epoch 1 is resumed with other batches: {change}; " in warnings[0]
     assert "\n" not in warnings[0]
 
 
@@ -109,7 +110,7 @@ def test_an_epoch_with_fewer_batches_than_were_trained_on_is_an_error():
     first = begin()
     trained_on(first, 2, 2)
     with pytest.raises(
-        InputError, match="--max-tokens is 4000, was 40, and it has fewer batches now than were trained on"
+        InputError, match="--max-tokens is 4000, was 40, and it now has fewer batches than were trained on"
     ):
         begin(max_tokens=4000).load_state_dict(first.state_dict())
 
@@ -137,8 +138,8 @@ def test_only_one_process_warns(caplog):
 @pytest.mark.parametrize(
     "options, change",
     [
-        (["--max-tokens", 700], "goes on with other batches: --max-tokens is 700, was 1000"),
-        (["--update-freq", 3], "goes on after 2 batches, which --update-freq 3 does not divide"),
+        (["--max-tokens", 700], "is resumed with other batches: --max-tokens is 700, was 1000"),
+        (["--update-freq", 3], "is resumed after 2 batches, which --update-freq 3 does not divide"),
     ],
 )
 def test_fairseq_train_warns_about_other_batches(options, change, data, trained, tmp_path):
@@ -146,5 +147,5 @@ def test_fairseq_train_warns_about_other_batches(options, change, data, trained,
     arguments += ["--no-save", "--disable-validation", "--max-update", 3]
     result = run_fairseq("train", *arguments, *options)
     assert result.returncode == 0, result.stderr[-2000:]
-    lines = [line for line in (result.stdout + result.stderr).splitlines() if "epoch 1 goes on" in line]
+    lines = [line for line in (result.stdout + result.stderr).splitlines() if "epoch 1 is resumed" in line]
     assert len(lines) == 1 and change in lines[0]

@@ -82,7 +82,7 @@ WRONG = [
     (["report", "nowhere"], "nowhere: no such run folder"),
     (["report", ".", "--output", "page.pdf"], "page.pdf: give the name of an HTML file"),
     (["download", "wmt99"], "no task 'wmt99'"),
-    (["download", "synthetic"], "is not fetched"),
+    (["download", "synthetic"], "synthetic has no downloads; `rela reproduce` generates its text"),
     (["download", "wmt14_en_de", "--choose", "train=google"], "choose one of train=statmt, train=stanford"),
     (["download", "wmt16_ro_en", "--offline", "nowhere"], "nowhere: no such folder"),
     (["reproduce", "wmt16_ro_en", "rela_g", "prepare"], "run the stages download and extract first"),

@@ -15,7 +15,7 @@ def test_the_error_of_a_failed_command_has_its_last_line_and_its_log(tmp_path, c
 
 
 def test_the_printed_command_can_be_copied_into_a_shell(tmp_path):
-    assert commands.shown("hydra_train", ["a b", "c=1"]) == "fairseq-hydra-train 'a b' c=1"
+    assert commands.shell_command("hydra_train", ["a b", "c=1"]) == "fairseq-hydra-train 'a b' c=1"
 
 
 def test_paths_that_fairseq_would_split_are_refused(tmp_path):

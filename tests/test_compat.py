@@ -87,30 +87,22 @@ def test_the_probe_detects_the_behaviour_of_this_fairseq():
     batches = data_utils.batch_by_size(
         np.arange(30), lambda i: 9, num_tokens_vec=sizes, max_tokens=4000, required_batch_size_multiple=8
     )
-    behaviour = compat.probe_fairseq()
-    assert behaviour.drops_last_batch == (sum(map(len, batches)) < 30)
-    from fairseq.models.transformer import TransformerConfig
-    from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
-
-    config = TransformerConfig()
-    config.encoder, config.quant_noise = config.encoder, config.quant_noise
-    if isinstance(config.encoder, type):  # the forks for newer Pythons have classes instead of instances
-        config.encoder, config.quant_noise = config.encoder(), config.quant_noise()
-    layer = TransformerEncoderLayerBase(config)
-    assert behaviour.fuses_encoder == hasattr(layer, "in_proj_weight")
+    assert compat.drops_last_batch() == (sum(map(len, batches)) < 30)
 
 
-def test_a_fairseq_that_drops_the_last_batch_is_named(caplog):
+def test_a_fairseq_that_drops_the_last_batch_is_named(caplog, monkeypatch):
+    monkeypatch.setattr(compat, "drops_last_batch", lambda: True)
     with caplog.at_level("WARNING", logger="fairseq_rela.compat"):
-        compat.warn_about(compat.FairseqBehaviour(True, False, True))
+        compat.warn_about_last_batch()
     assert len(caplog.records) == 1
     assert "--task translation_rela" in caplog.text and "--required-batch-size-multiple 1" in caplog.text
     caplog.clear()
-    compat.warn_about(compat.FairseqBehaviour(False, True, False))
+    monkeypatch.setattr(compat, "drops_last_batch", lambda: False)
+    compat.warn_about_last_batch()
     assert caplog.text == ""
 
 
 def test_importing_the_plugin_gives_the_warning():
     result = run(*IMPORT)
     assert result.returncode == 0
-    assert ("drops the last batch" in result.stderr) == compat.probe_fairseq().drops_last_batch
+    assert ("drops the last batch" in result.stderr) == compat.drops_last_batch()

@@ -88,7 +88,7 @@ def test_files_of_a_pattern_are_paired_by_name(tmp_path):
     assert lines == [["en1", "en10", "en2"], ["de1", "de10", "de2"]]
     del members["c/Book10_cn.txt"]
     (tmp_path / "2").mkdir()
-    with pytest.raises(InputError, match="without their other side among .*c/Book10_en.txt"):
+    with pytest.raises(InputError, match="a file has no other side among .*c/Book10_en.txt"):
         made(tmp_path / "2", {"a": wmt.zipped(members)}, part)
 
 
@@ -109,7 +109,7 @@ def test_a_single_file_is_the_member_whatever_its_name(tmp_path):
 
 
 def test_a_member_of_both_sides_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"x.en of a is of both x.\* and x.en"):
+    with pytest.raises(InputError, match=r"x.en of a matches both x.\* and x.en"):
         made(tmp_path, {"a": wmt.tar({"x.en": wmt.plain(EN)})}, Part("plain", ("a:x.*", "a:x.en")))
 
 
@@ -117,7 +117,7 @@ def test_text_in_utf_16_is_refused(tmp_path):
     for number, encoding in enumerate(("utf-16", "utf-16-le")):
         (tmp_path / str(number)).mkdir()
         files = {"a": "\n".join(EN * 100).encode(encoding), "b": "\n".join(EN * 100).encode(encoding)}
-        with pytest.raises(InputError, match="some are damaged .not UTF-8: "):
+        with pytest.raises(InputError, match="pairs are damaged .not UTF-8: "):
             made(tmp_path / str(number), files, Part("plain", ("a", "b")))
 
 
@@ -158,7 +158,7 @@ def test_damaged_pairs_of_a_large_corpus_are_left_out_and_counted(tmp_path):
     record, lines = made(tmp_path, {"a": broken, "b": de}, Part("plain", ("a", "b"), expected=Expected(300)))
     assert record["splits"]["train"][0] == {"from": "a", "pairs": 299, "left_out": {"not UTF-8": 1}}
     assert [len(side) for side in lines] == [299, 299]
-    with pytest.raises(InputError, match="some are damaged .not UTF-8: 1"):
+    with pytest.raises(InputError, match="1 of .* pairs are damaged .not UTF-8: 1"):
         (tmp_path / "2").mkdir()
         made(tmp_path / "2", {"a": b"\xff\n" + en[:20], "b": de[:22]}, Part("plain", ("a", "b")))
 
@@ -268,7 +268,7 @@ def test_a_subset_with_another_reference_gives_a_warning(tmp_path, capsys):
     files = {"a": wmt.plain(["x", "y", "z"]), "b": wmt.plain("123"), "s": wmt.plain(["z\t3", "y\tother"])}
     made(tmp_path, files, part, splits={"test": (part,)}, subsets={"few": Part("tsv", ("s",), LANGUAGES)})
     assert (tmp_path / "raw" / "test.few.lines").read_text() == "2\n1\n"
-    assert "s: 1 references of 2 are not those of the test set, which are used" in capsys.readouterr().out
+    assert "s: 1 of 2 references differ from the test set's, which are used" in capsys.readouterr().out
 
 
 def test_corpora_whose_own_sizes_are_unknown_are_counted_together(tmp_path):
@@ -331,7 +331,7 @@ WHOLE = {split: [{"source": "a", "target": "b"}] for split in SPLITS}
         ({"train": [{"source": "a:x", "target": "a:x"}]}, "train: a:x is given for both sides"),
         ({"train": [{"source": "a", "target": "b", "pairs": "many"}]}, "pairs: 'many' is not a count"),
         ({"train": [{"source": "a", "target": "b", "pairs": 1, "tolerance": 2}]}, "tolerance: 2 is not a share"),
-        ({**WHOLE, "train_pairs": 5}, "train_pairs: 5 is not pairs and tolerance"),
+        ({**WHOLE, "train_pairs": 5}, "train_pairs: 5 is not a mapping with pairs and tolerance"),
         ({**WHOLE, "bytes_a_pair": 0.5}, "bytes_a_pair: 0.5 is not a number"),
     ],
 )

@@ -37,7 +37,7 @@ HELP = {
     "train": ["rela_i"],
     "reproduce": ["rela_i", "train, score"],
     "average": ["7"],
-    "bench": ["core,flops;", "1,17; 1,65 on a GPU", "4", "all; 21 where --quick", "501; 52 where --quick"],
+    "bench": ["core,flops;", "1,17; on a GPU: 1,65", "4", "all; with --quick: 21", "501; with --quick: 52"],
 }
 
 
@@ -82,7 +82,7 @@ def test_the_help_shows_the_defaults_of_the_files(verb, changed, capsys):
 
 def test_the_help_shows_a_default_of_zero_and_omits_missing_defaults(capsys):
     found = help_of("analyze", capsys)
-    assert "number of the first word in it (default: 0)" in found
+    assert "number of the first word in --gold (default: 0)" in found
     assert "None" not in found and "False" not in found and "[]" not in found
 
 

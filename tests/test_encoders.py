@@ -67,7 +67,7 @@ def test_text_with_diacritics_reaches_a_model_without_them(tmp_path):
     bpe = encoders.RelaBPE(argparse.Namespace(bpe_codes=str(tmp_path / "data" / "bpecodes")))
     raw = list(read_lines(tmp_path / "test.ro"))
     assert [bpe.encode(told.encode(line)) for line in raw] == list(read_lines(tmp_path / "data" / "bpe" / "test.ro"))
-    with pytest.raises(InputError, match="give --tokenizer rela_moses --prepared"):
+    with pytest.raises(InputError, match="add --tokenizer rela_moses --prepared"):
         bpe.encode(not_told.encode(raw[0]))
     # and back, with a capital at the start
     assert told.decode(bpe.decode("a@@ nd so .")) == "And so."

@@ -129,8 +129,8 @@ def test_kills_at_random_moments_do_not_change_the_result(corpus, tmp_path):
                 rough.forget(stage)
         rough.finish(stage)
     assert sum(KILLS.values()) == 50 or TIMES != 10
-    cuts = set(re.findall(r"going on from .*update (\d+)", rough.output))
-    assert len(cuts) >= (2 if TIMES >= 10 else 1)  # training was interrupted before its end
+    cuts = set(re.findall(r"resuming from .*update (\d+)", rough.output))
+    assert len(cuts) >= (2 if TIMES >= 10 else 1)  # training was cut in the middle
 
     # the data: every file but the record of times and versions, byte by byte
     ours, theirs = files(calm.data), files(rough.data)

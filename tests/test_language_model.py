@@ -65,7 +65,7 @@ def test_future_tokens_do_not_change_the_output():
 def test_a_softmax_checkpoint_starts_a_rela_model(caplog):
     softmax, model = make_lm("softmax"), make_lm("rela_g")
     model.load_state_dict(softmax.state_dict())
-    assert "no norm for 4 attention parameters" in caplog.text
+    assert "the checkpoint lacks 4 parameters of attention norms and weights" in caplog.text
     assert torch.equal(
         model.decoder.layers[0].self_attn.q_proj.weight, softmax.decoder.layers[0].self_attn.q_proj.weight
     )

@@ -285,7 +285,7 @@ def test_a_softmax_checkpoint_starts_a_rela_model(caplog):
         model.load_state_dict(softmax.state_dict(), strict=True)
     for key, value in model.named_parameters():
         assert torch.equal(value, norms[key] if key in norms else softmax.state_dict()[key])
-    lines = [r.getMessage() for r in caplog.records if "start fresh" in r.getMessage()]
+    lines = [r.getMessage() for r in caplog.records if "keep their start values" in r.getMessage()]
     assert len(lines) == 1 and all(key in lines[0] for key in norms) and len(norms) == 12
 
 

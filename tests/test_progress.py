@@ -33,7 +33,7 @@ def test_the_cost_is_reported_before_training(tmp_path):
 def test_the_remaining_time_is_reported_once(tmp_path):
     progress = TrainingProgress(tmp_path)
     progress(CONFIG)
-    assert "update 100 of 300,000; at 4 updates a second 20.8 hours more" in progress(UPDATE)
+    assert "update 100 of 300,000; at 4 updates/s 20.8 hours remain" in progress(UPDATE)
     assert progress(UPDATE.replace("num_updates=100", "num_updates=200")) is None
     assert progress(EPOCH) == "epoch   1 | update   7,135 | loss 5.1 | perplexity 12.3 | 36000 words/s"
     progress.close()

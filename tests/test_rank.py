@@ -273,7 +273,7 @@ def test_wrong_input_is_refused_in_one_line(checkpoint, data, files, tmp_path):
         ((checkpoint, data, files[0], tmp_path / "none"), {}, "cannot be read"),
         ((checkpoint, data, empty, tmp_path / "empty too"), {}, "no lines to rank"),
         ((checkpoint, data, empty, empty), {}, "empty is given for both sides; give the source and its translation"),
-        ((checkpoint, data, files[0], same), {}, "written over"),
+        ((checkpoint, data, files[0], same), {}, "would be overwritten"),
         ((tmp_path / "none.pt", data, *files), {}, "no such checkpoint"),
         ((checkpoint, tmp_path, *files), {}, "not a data folder"),
         ((checkpoint, data, *files), {"keep_best": 0}, "--keep-best 0"),

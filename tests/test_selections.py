@@ -158,7 +158,7 @@ def test_wrong_options_are_refused(ranked):
             rank.rank(*arguments, **options, **CPU)
     own = ranked[0].parent / "x.worst.xa"
     own.write_bytes(arguments[2].read_bytes())
-    with pytest.raises(InputError, match="would be written over"):
+    with pytest.raises(InputError, match="would be overwritten"):
         rank.rank(*arguments[:2], own, arguments[3], ranked[0].parent / "x", **CPU)
 
 

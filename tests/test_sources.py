@@ -445,7 +445,8 @@ def test_a_file_may_come_from_a_mirror_without_a_checksum(folder, tmp_path, by_h
     assert record(folder)[0]["sha256"] == sha256(other)
     said = capsys.readouterr().out
     assert (
-        f"not that of http://old/a.tgz, whose md5 is {md5(other)}, not {md5(TGZ)}" in said and "http://new" not in said
+        f"differs from that of http://old/a.tgz (md5 is {md5(other)}, not {md5(TGZ)})" in said
+        and "http://new" not in said
     )
     # from now on only this file is valid, although the other one has a checksum
     (where / "a.tgz").write_bytes(TGZ)
@@ -457,7 +458,7 @@ def test_a_recorded_file_must_be_one_of_the_addresses_given_now(server, folder):
     """Two tasks may have downloads of one name, and a checksum may be added later."""
     get(download(server, "/a.tgz"), folder)
     get(download(server, "/b.tgz", "/a.tgz"), folder)
-    assert "which is none of its addresses now; remove it and" in refused(download(server, "/b.tgz"), folder)
+    assert "which is no longer one of its addresses; remove it and" in refused(download(server, "/b.tgz"), folder)
     for kind, digest in (("md5", md5), ("sha256", sha256)):
         message = refused(download(server, "/a.tgz", **{kind: digest(ZIP)}), folder)
         assert f"{kind} is {digest(TGZ)}, not {digest(ZIP)}; remove it and" in message
@@ -525,7 +526,9 @@ def test_offline_files_are_checked(server, folder, tmp_path):
 def test_offline_downloads_of_equal_names_can_be_saved_by_their_own_name(server, folder, tmp_path):
     (tmp_path / "c.zip").write_bytes(zip_of({"other": b""}))
     item = download(server, "/c.zip", name="wmt18", md5=md5(ZIP))
-    assert "; or save it as wmt18, if that file is another of its name" in refused(item, folder, offline=tmp_path)
+    assert "; if that is another file of the same name, save the right one as wmt18" in refused(
+        item, folder, offline=tmp_path
+    )
     (tmp_path / "wmt18").write_bytes(ZIP)
     assert get(item, folder, offline=tmp_path) == tmp_path / "wmt18"
 

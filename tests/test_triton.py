@@ -25,7 +25,7 @@ def test_the_reason_for_not_using_triton_is_given():
     assert "larger than 256" in gpu.unavailable(torch.device("cuda"), head_dim=257)
     if not torch.cuda.is_available():
         assert "sees no NVIDIA GPU" in gpu.unavailable(torch.device("cuda"))
-    assert "an NVIDIA GPU, and this is a cpu" in gpu.unavailable(torch.device("cpu"))
+    assert "an NVIDIA GPU, and the device is cpu" in gpu.unavailable(torch.device("cpu"))
 
 
 @pytest.mark.parametrize("version, reason", [(None, "not installed"), ("2.1.0", "older than 3.5"), ("3.10.1", None)])

@@ -123,7 +123,7 @@ def test_a_changed_source_is_refused_and_extracted_text_needs_no_archives(server
         server.files[path] = before
 
 
-@pytest.mark.parametrize("change, message", [("url", "none of its addresses now"), ("sha256", "sha256 is ")])
+@pytest.mark.parametrize("change, message", [("url", "no longer one of its addresses"), ("sha256", "sha256 is ")])
 def test_changed_addresses_or_checksums_are_refused_as_other_text(configs, change, message, tmp_path, monkeypatch):
     """Also if the text is already extracted, with and without the archive."""
     shutil.copytree(configs, tmp_path / "configs")

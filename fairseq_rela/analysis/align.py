@@ -165,8 +165,8 @@ def _data_of(checkpoint: Path, data: Optional[Path], option: str) -> DataFolder:
         folder = Path(str(state["cfg"]["task"]["data"]))
     except (KeyError, TypeError):
         folder = Path("unknown")
-    if not DataFolder.is_one(folder):
-        raise InputError(f"{checkpoint}: its data folder ({folder}) does not exist here; give {option} FOLDER")
+    if not DataFolder.is_prepared(folder):
+        raise InputError(f"{checkpoint}: its data folder ({folder}) is not here; give {option} FOLDER")
     return DataFolder(folder)
 
 

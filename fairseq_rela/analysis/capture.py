@@ -82,7 +82,7 @@ def load_transformer(checkpoint: Path, data: Union[Path, DataFolder]) -> Tuple[n
             translation, or a decoder layer has no cross-attention to the source alone.
     """
     checkpoints.load(checkpoint)  # raises an InputError of one line for any other file
-    if isinstance(data, Path) and DataFolder.is_one(data):
+    if isinstance(data, Path) and DataFolder.is_prepared(data):
         data = DataFolder(data)
     if isinstance(data, DataFolder):
         data.refuse_model(checkpoint)

@@ -154,7 +154,7 @@ def data_checksums(data: Path, subset: str) -> Dict[str, str]:
     files = sorted(path for path in data.glob(f"{subset}.*-*.*") if path.suffix in (".bin", ".idx"))
     if not files:
         raise InputError(f"no subset {subset!r} in {data}; give a folder of `rela prepare` or fairseq-preprocess")
-    if DataFolder.is_one(data):
+    if DataFolder.is_prepared(data):
         folder = DataFolder(data)
         names = [name for name in folder.outputs if name.startswith(f"{subset}.")]
         folder.refuse_changed(names)

@@ -1,4 +1,4 @@
-"""The choice of the attention module for a variant and a backend."""
+"""Build the attention module of a variant for a backend."""
 
 from typing import Optional
 

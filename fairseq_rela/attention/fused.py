@@ -1,4 +1,4 @@
-"""Rectified linear attention by a fused kernel, where one takes the inputs; otherwise the plain path."""
+"""Compute rectified linear attention by a fused kernel if one takes the inputs, otherwise by the plain path."""
 
 from contextlib import nullcontext
 from typing import Optional, Tuple
@@ -20,8 +20,9 @@ class FusedAttention(VariantAttention):
     fairseq's cache. The plain path computes decoding steps, and calls that request weights.
 
     Args:
-        backend: ``auto``, or ``fused`` to raise an error where no kernel takes the inputs.
-        variant, embed_dim, num_heads, options: as for :class:`VariantAttention`. The variant uses ReLU.
+        variant: as for :class:`VariantAttention`; its weight function must be ReLU.
+        embed_dim, num_heads, options: as for :class:`VariantAttention`.
+        backend: ``auto``, or ``fused`` to raise an error if no kernel takes the inputs.
     """
 
     def __init__(self, variant: Variant, embed_dim: int, num_heads: int, *, backend: str, **options) -> None:
@@ -87,7 +88,7 @@ class FusedAttention(VariantAttention):
             return None  # fairseq's forward raises the error
         shapes = (key_padding_mask, (source.size(1), source.size(0))), (attn_mask, (query.size(0), source.size(0)))
         if any(mask is not None and tuple(mask.shape) != shape for mask, shape in shapes):
-            return None  # the same; also, fairseq takes a padding mask without dimensions for None
+            return None  # fairseq's forward raises the error, or ignores a padding mask without dimensions
         kernel, reason = backends.find(query, self.head_dim, attn_mask)
         if kernel is None and self.backend == "fused":
             raise InputError(f"--rela-backend fused: {reason}; give auto")

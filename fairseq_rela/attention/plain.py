@@ -16,7 +16,7 @@ from .precision import cast, full_precision
 logger = logging.getLogger(__name__)
 
 IncrementalState = Dict[str, Dict[str, Optional[Tensor]]]
-_announced: Set[str] = set()  # each way of computing attention is logged once, in training
+_announced: Set[str] = set()  # the names that note_backend has logged; each is logged once in a process
 
 
 class VariantAttention(MultiheadAttention):
@@ -128,7 +128,11 @@ class VariantAttention(MultiheadAttention):
         return of_sentences.repeat_interleave(rows // len(values), dim=0).flatten(0, 1)
 
     def note_backend(self, name: str) -> None:
-        """Set ``last_backend``, and log it if training uses it for the first time."""
+        """Set ``last_backend``, and log it when training uses it for the first time.
+
+        Args:
+            name: ``plain`` or the name of a kernel.
+        """
         self.last_backend = name
         if self.training and name not in _announced:
             _announced.add(name)

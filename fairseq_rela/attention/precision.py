@@ -1,4 +1,4 @@
-"""Attention in models of half precision: the scores, weights and norm stay in float32."""
+"""Keep scores, weights and norm in float32 in models of half precision."""
 
 from contextlib import contextmanager
 from typing import Iterator
@@ -12,9 +12,12 @@ from ..functional import HALF_PRECISION, at_least_float32
 
 @contextmanager
 def full_precision(attention: MultiheadAttention) -> Iterator[None]:
-    """Switch autocast off, and let the projections of a model in half precision return float32.
+    """Switch autocast off, and let the projections of a model in half precision return float32, within the context.
 
     In float16 the scores of large inputs are infinite, and the square of 300 in the norm is as well.
+
+    Args:
+        attention: the module whose projections of queries, keys and values return float32.
     """
     half = attention.q_proj.weight.dtype in HALF_PRECISION
     projections = (attention.q_proj, attention.k_proj, attention.v_proj) if half else ()
@@ -28,11 +31,15 @@ def full_precision(attention: MultiheadAttention) -> Iterator[None]:
 
 
 def cast(context: Tensor, dtype: torch.dtype) -> Tensor:
-    """Cast the context to the precision of the model; in half precision clamp it first, so that it stays finite.
+    """Return the context in the precision of the model; in half precision clamp it first, so that it stays finite.
 
     Only ReLU without a norm reaches the limit, when training has diverged already, as the paper reports.
+
+    Args:
+        context: ``(..., d)``, float32 or float64.
+        dtype: the precision of the model.
     """
     if dtype in HALF_PRECISION:
-        limit = torch.finfo(dtype).max / context.size(-1)
+        limit = torch.finfo(dtype).max / context.size(-1)  # the output projection sums d numbers
         context = context.clamp(-limit, limit)
     return context.to(dtype)

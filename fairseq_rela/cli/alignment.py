@@ -4,18 +4,23 @@ import sys
 from pathlib import Path
 
 from ..errors import InputError
-from .arguments import Options, Parser, add_shared, holding, values
+from .arguments import Options, Parser, add_shared, locked, values
 
 
 def _align_options(parser: Parser) -> None:
     add_shared(parser, "checkpoint")
-    add_shared(parser, "--data", required=False, help="its data folder (default: the one that the checkpoint names)")
+    add_shared(parser, "--data", required=False, help="data folder (default: the one that the checkpoint names)")
     add_shared(parser, "--source", "--target", required=True)
     add_shared(parser, "--tokenised")
     parser.add_argument("--output", type=Path, help="file of links i-j to write, and OUTPUT.json (default: print them)")
     parser.add_argument("--reverse", type=Path, metavar="CHECKPOINT", help="a model from target to source")
-    parser.add_argument("--reverse-data", type=Path, help="its data folder (default: the one that it names)")
-    parser.add_argument("--head", help="take this head, such as normal.layer1.head3 or shifted.layer0.mean, from 0")
+    parser.add_argument(
+        "--reverse-data", type=Path, help="data folder of --reverse (default: the one that its checkpoint names)"
+    )
+    parser.add_argument(
+        "--head",
+        help="head to take instead of the best one, such as normal.layer1.head3 or shifted.layer0.mean, counted from 0",
+    )
 
 
 def _align(options: Options) -> None:
@@ -33,7 +38,7 @@ def _align(options: Options) -> None:
         record = output.with_name(f"{output.name}.json")
         inputs = (options.checkpoint, options.source, options.target, options.reverse)
         refuse_overwriting(filter(None, inputs), [output, record])
-    with holding(output):
+    with locked(output):
         alignment = align(
             options.checkpoint,
             options.source,
@@ -55,15 +60,17 @@ def _align(options: Options) -> None:
 
 
 def _aer_options(parser: Parser) -> None:
-    parser.add_argument("gold", type=Path, help="links i-j (sure) and ipj (possible), a line a sentence pair")
+    parser.add_argument("gold", type=Path, help="links i-j (sure) and ipj (possible), one line per sentence pair")
     parser.add_argument("hypothesis", type=Path, help="links i-j, or A- lines of fairseq-generate")
     parser.add_argument(
         "--gold-base",
         choices=("auto", "0", "1"),
         default="auto",
-        help="number of the first word; auto: 1 where none is 0",
+        help="number of the first word in the gold file; auto: 1 if no number is 0",
     )
-    parser.add_argument("--hypothesis-base", choices=("auto", "0", "1"), default="0", help="the same of the hypothesis")
+    parser.add_argument(
+        "--hypothesis-base", choices=("auto", "0", "1"), default="0", help="number of the first word in the hypothesis"
+    )
     parser.add_argument("--gold-swapped", action="store_true", help="the gold file has the target word first")
     parser.add_argument("--hypothesis-swapped", action="store_true", help="the hypothesis has the target word first")
     parser.add_argument(
@@ -94,7 +101,7 @@ def _aer(options: Options) -> None:
         lines = in_order(list(read_lines(path)), path, "A")
         first = guess_base(lines) if base == "auto" else int(base)
         if base == "auto":
-            print(f"{path}: its words count from {first}", file=sys.stderr)
+            print(f"{path}: words are numbered from {first}", file=sys.stderr)
         files.append(read_links(lines, str(path), first, swapped, lengths))
     hypothesis = [line.possible for line in files[1]]
     print(count(files[0], hypothesis))

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any, Dict
 
 from ..errors import InputError
-from .arguments import Options, Parser, add_shared, holding, indices, values
+from .arguments import Options, Parser, add_shared, indices, locked, values
 
 
 def _attention_options(parser: Parser) -> None:
     add_shared(parser, "checkpoint", "--data", "--subset")
-    parser.add_argument("--output", type=Path, help="write the figures as JSON")
+    parser.add_argument("--output", type=Path, help="file to write the numbers to, as JSON")
 
 
 def _attention(options: Options) -> None:
@@ -25,7 +25,7 @@ def _attention(options: Options) -> None:
 
     if options.output:
         refuse_overwriting([options.checkpoint], [options.output])
-    with holding(options.output):
+    with locked(options.output):
         summary = summarise(options.checkpoint, options.data, options.subset)
         if options.output:
             write_json(options.output, summary)
@@ -36,11 +36,11 @@ def _analyze_options(parser: Parser) -> None:
     add_shared(parser, "checkpoint", "--data", "--subset")
     parser.add_argument("--output", type=Path, required=True, help="folder to write analysis.json, examples.json into")
     parser.add_argument("--gold", type=Path, help="gold word alignment of the subset, for alignment error rates")
-    parser.add_argument("--gold-base", type=int, choices=(0, 1), default=0, help="number of the first word in it")
-    parser.add_argument("--gold-swapped", action="store_true", help="it has the target word first")
-    parser.add_argument("--tags", type=Path, help="a tag for each target word, such as its part of speech")
-    parser.add_argument("--source-tags", type=Path, help="the same for source words")
-    parser.add_argument("--examples", type=int, default=6, help="sentences of which to keep all weights")
+    parser.add_argument("--gold-base", type=int, choices=(0, 1), default=0, help="number of the first word in --gold")
+    parser.add_argument("--gold-swapped", action="store_true", help="--gold has the target word first")
+    parser.add_argument("--tags", type=Path, help="file with a tag for each target word, such as its part of speech")
+    parser.add_argument("--source-tags", type=Path, help="file with a tag for each source word")
+    parser.add_argument("--examples", type=int, default=6, help="number of sentences of which to keep all weights")
     parser.add_argument(
         "--examples-of", type=indices, metavar="N,N", help="these sentences instead, counted from 0, such as 3,17"
     )
@@ -52,19 +52,19 @@ def _analyze_options(parser: Parser) -> None:
         help="draw this head of the sentences of --examples-of, such as cross.layer1.head3 or encoder.layer0.mean, "
         "counted from 0; may be repeated",
     )
-    add_shared(parser, "--seed", help="of the shuffled targets")
+    add_shared(parser, "--seed", help="seed by which targets are shuffled, for comparison")
     parser.add_argument(
         "--level",
         choices=("words", "pieces"),
-        help="of sparsity, null rates and head diversity; both where left out; the paper's is words",
+        help="what sparsity, null rates and head diversity are measured on (default: both; the paper: words)",
     )
     parser.add_argument(
         "--layer-attention",
         choices=("raw", "normalised"),
         default="raw",
-        help="mean over heads that is aligned: of the weights as they are, or of heads whose rows sum to 1",
+        help="mean over heads from which words are aligned: of the weights, or of weights scaled to rows of sum 1",
     )
-    add_shared(parser, "--source", help="source text instead of a subset; its words are those that spaces separate")
+    add_shared(parser, "--source", help="source text instead of a subset, with words separated by spaces")
     add_shared(parser, "--target", "--tokenised")
 
 
@@ -87,7 +87,7 @@ def _analyze(options: Options) -> None:
         raise InputError("--heat-map needs --examples-of N,N, the numbers of the sentences to draw")
     text = _text_pair(options)
     # an existing folder may be a run that another process trains, so only the file inside it is locked
-    with holding(options.output / "analysis.json" if options.output.is_dir() else options.output):
+    with locked(options.output / "analysis.json" if options.output.is_dir() else options.output):
         run = partial(analyze_text, **text) if text else partial(analyze, subset=options.subset)
         analysis = run(
             options.checkpoint,

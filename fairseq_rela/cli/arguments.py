@@ -1,4 +1,4 @@
-"""What several verbs share: options that are declared once, types of arguments, and a lock of the output."""
+"""Arguments that several verbs share: declarations of options, types of values, and a lock of the output."""
 
 import argparse
 from contextlib import nullcontext
@@ -10,12 +10,22 @@ Options = argparse.Namespace
 
 
 def positive(text: str) -> int:
+    """Return an argument as a whole number of at least 1.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not one.
+    """
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text}: give a number of at least 1")
     return int(text)
 
 
 def indices(text: str) -> List[int]:
+    """Return an argument such as ``3,17`` as different numbers from 0, in the given order.
+
+    Raises:
+        argparse.ArgumentTypeError: a part is not a number.
+    """
     numbers = [part.strip() for part in text.split(",")]
     if not all(number.isascii() and number.isdecimal() for number in numbers):
         raise argparse.ArgumentTypeError(f"{text}: give numbers from 0 with commas between, such as 3,17")
@@ -34,19 +44,19 @@ _SHARED: Dict[str, Dict[str, Any]] = {
         **{"action": "append", "default": [], "metavar": "KEY=VALUE"},
         "help": "other data where the task offers a choice, such as train=stanford; may be repeated",
     },
-    "--offline": {"type": Path, "metavar": "FOLDER", "help": "fetch nothing: the archives lie in this folder"},
-    "--workers": {"type": positive, "help": "processes for the text (default: all cores)"},
+    "--offline": {"type": Path, "metavar": "FOLDER", "help": "download nothing; the archives are in this folder"},
+    "--workers": {"type": positive, "help": "number of worker processes (default: all cores)"},
     "--moses": {
         **{"type": Path, "metavar": "FOLDER"},
         "help": "a checkout of Moses, whose scripts then normalise and tokenise",
     },
     "--override": {
         **{"action": "append", "default": [], "metavar": "KEY=VALUE"},
-        "help": "of the Hydra configuration, such as optimization.max_epoch=3; may be repeated",
+        "help": "override of the Hydra configuration, such as optimization.max_epoch=3; may be repeated",
     },
     "--source": {"type": Path, "help": "source text, raw or tokenised"},
     "--target": {"type": Path, "help": "its translation, line by line"},
-    "--tokenised": {"action": "store_true", "help": "the text is tokenised as that of the data: apply BPE alone"},
+    "--tokenised": {"action": "store_true", "help": "the text is tokenised like the data folder's: only apply BPE"},
 }
 
 
@@ -62,16 +72,16 @@ def values(options: Options, *names: str) -> Dict[str, Any]:
 
 
 def given(options: Options, *names: str) -> Dict[str, Any]:
-    """Return those of the options that were given, as keyword arguments."""
+    """Return the options that were given on the command line among ``names``, as keyword arguments."""
     return {name: value for name, value in values(options, *names).items() if value is not None}
 
 
 def flag(name: str) -> str:
-    """Return an option as it stands on the command line, such as ``--max-tokens`` for ``max_tokens``."""
+    """Return the option for a name, such as ``--max-tokens`` for ``max_tokens``."""
     return f"--{name.replace('_', '-')}"
 
 
-def holding(output: Optional[Path]) -> ContextManager[None]:
+def locked(output: Optional[Path]) -> ContextManager[None]:
     """Return a context manager that locks an output against other processes; for None it does nothing."""
     if output is None or not output.name:
         return nullcontext()

@@ -16,26 +16,31 @@ def _bench_options(parser: Parser) -> None:
     parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds: four minutes on two cores")
     parser.add_argument(
         "--parts",
-        help=f"what to measure (default: {parts}; with --checkpoints decoding, with --data alone training)",
+        help=f"what to measure (default: {parts}; with --checkpoints: decoding; with only --data: training)",
     )
-    parser.add_argument("--lengths", help="of the core, such as 1024,8192 (default: 16 to 8192, to 512 where quick)")
-    parser.add_argument("--threads", type=positive, help="of the CPU (default: torch's choice)")
+    parser.add_argument(
+        "--lengths",
+        help="sequence lengths for the part core, such as 1024,8192 (default: 16 to 8192; with --quick: to 512)",
+    )
+    parser.add_argument("--threads", type=positive, help="number of CPU threads (default: torch's choice)")
     parser.add_argument("--name", help="folder in --output (default: the device, and -quick)")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks"), help="where the folder is made")
+    parser.add_argument("--output", type=Path, default=Path("benchmarks"), help="folder in which --name is made")
     parser.add_argument("--no-figures", action="store_true", help="only write benchmark.json")
     parser.add_argument("--data", type=Path, help="data folder: train on its text (Table 2), or decode its test set")
     trained = parser.add_argument_group("trained models on a test set (Figure 2)")
     trained.add_argument(
-        "--checkpoints", type=Path, nargs="+", metavar="CHECKPOINT", help="to decode with, one of them with softmax"
+        "--checkpoints", type=Path, nargs="+", metavar="CHECKPOINT", help="models to decode with, one with softmax"
     )
     trained.add_argument("--subset", help="subset of the data folder (default: test)")
-    trained.add_argument("--batches", help=f"sentences at a time (default: {batches}; {on_gpu} on a GPU)")
-    trained.add_argument("--rounds", type=positive, help=f"times each group is decoded (default: {default['rounds']})")
+    trained.add_argument("--batches", help=f"numbers of sentences in a batch (default: {batches}; on a GPU: {on_gpu})")
+    trained.add_argument(
+        "--rounds", type=positive, help=f"number of times that each group is decoded (default: {default['rounds']})"
+    )
     trained.add_argument(
         "--sentences",
         type=positive,
         metavar="N",
-        help=f"of each of the ten groups (default: all; {default['quick_sentences']} where --quick)",
+        help=f"sentences in each of the ten groups (default: all; with --quick: {default['quick_sentences']})",
     )
     text = parser.add_argument_group("training on real text (Table 2)")
     text.add_argument("--attention", nargs="+", metavar="NAME", help="variants (default: those of Table 2)")
@@ -43,9 +48,11 @@ def _bench_options(parser: Parser) -> None:
         "--steps",
         type=positive,
         metavar="N",
-        help=f"updates (default: {default['steps']}; {default['quick_steps']} where --quick)",
+        help=f"number of updates (default: {default['steps']}; with --quick: {default['quick_steps']})",
     )
-    text.add_argument("--max-tokens", type=positive, metavar="N", help="padded pieces in a batch")
+    text.add_argument(
+        "--max-tokens", type=positive, metavar="N", help="maximum number of pieces in a batch, padding included"
+    )
 
 
 def _bench(options: Options) -> None:
@@ -101,6 +108,7 @@ def _parts(options: Options, default: Dict[str, Any]) -> List[str]:
 
 
 def _decoding_request(options: Options, default: Dict[str, Any]) -> Any:
+    """Return what to decode, with defaults for options that are not given."""
     from ..benchmark.trained import Request
     from ..experiment.decoding import load_decoding
 
@@ -116,6 +124,7 @@ def _decoding_request(options: Options, default: Dict[str, Any]) -> Any:
 
 
 def _training_request(options: Options, default: Dict[str, Any]) -> Any:
+    """Return what to train on real text, with defaults for options that are not given."""
     from ..benchmark.models import CANDIDATES
     from ..benchmark.real_text import Request
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..files.configs import load_defaults
-from .arguments import Options, Parser, add_shared, flag, given, holding
+from .arguments import Options, Parser, add_shared, flag, given, locked
 
 
 def _download_options(parser: Parser) -> None:
     add_shared(parser, "task")
-    parser.add_argument("--list", action="store_true", help="only show names and addresses, for fetching by hand")
+    parser.add_argument("--list", action="store_true", help="only print names and addresses, to fetch files by hand")
     add_shared(parser, "--root", "--choose", "--offline")
 
 
@@ -23,7 +23,9 @@ def _download(options: Options) -> None:
     )
     task = experiment.spec
     if task.sources is None:
-        raise InputError(f"{options.task} is not fetched: it is generated, or you bring it by --raw")
+        raise InputError(
+            f"{options.task} has no downloads; `rela reproduce` generates its text, or takes it from --raw FOLDER"
+        )
     if options.list:
         for name, download in task.downloads.items():
             for mirror in download.mirrors:
@@ -42,7 +44,7 @@ def _synthetic(options: Options) -> None:
     """Generate a small parallel corpus with its gold word alignment."""
     from ..corpora.synthetic import write_corpus
 
-    with holding(options.output):
+    with locked(options.output):
         sizes = write_corpus(options.output, options.seed, options.pairs)
     print(f"{options.output}: " + ", ".join(f"{split} {size:,} pairs" for split, size in sizes.items()))
 
@@ -51,7 +53,7 @@ _SPLITS = ("train", "valid", "test")
 
 
 def _prepare_options(parser: Parser) -> None:
-    parser.add_argument("--config", help="a task of configs/, which then names files and settings")
+    parser.add_argument("--config", help="a task of configs/, whose files and settings are used")
     parser.add_argument("--raw", type=Path, help="with --config: the folder with the raw corpus")
     for split in _SPLITS:
         parser.add_argument(
@@ -69,24 +71,28 @@ def _settings_options(parser: Parser) -> None:
     default = load_defaults("preparation")
     parser.add_argument(
         "--tokeniser",
-        help=f"moses (Chinese: jieba), or none for text that is tokenised (default: {default['tokeniser']})",
+        help=f"moses (Chinese: jieba), or none for tokenised text (default: {default['tokeniser']})",
     )
     parser.add_argument(
-        "--tokenised", action="append", metavar="SPLIT", help="this split is tokenised already; may be repeated"
+        "--tokenised", action="append", metavar="SPLIT", help="a split that is already tokenised; may be repeated"
     )
     for name, kind, text in (
-        ("max_tokens", int, "drop training pairs longer than this"),
-        ("max_ratio", float, "and those more unequal in length than this"),
-        ("max_pieces", int, "and those longer than this after BPE"),
-        ("merges", int, "joint BPE merges"),
-        ("vocabulary_threshold", int, "least frequency of a piece in its language"),
+        ("max_tokens", int, "drop training pairs with more tokens than this on a side"),
+        (
+            "max_ratio",
+            float,
+            "drop training pairs in which a side has more than this many times the tokens of the other",
+        ),
+        ("max_pieces", int, "drop training pairs with more BPE pieces than this on a side"),
+        ("merges", int, "number of joint BPE merges"),
+        ("vocabulary_threshold", int, "minimum frequency of a piece in the training text of its language"),
     ):
         parser.add_argument(flag(name), type=kind, help=f"{text} (default: {default[name]})")
     for name, text in (
         ("truecase", "learn and apply Moses' truecasing"),
         ("remove_diacritics", "remove the diacritics of Romanian"),
-        ("normalise_width", "full-width Latin letters and digits, as in Chinese, become those of ASCII"),
-        ("remove_duplicates", "drop training pairs of equal tokens that came before"),
+        ("normalise_width", "replace full-width Latin letters and digits, as in Chinese text, by those of ASCII"),
+        ("remove_duplicates", "drop training pairs whose tokens are the same as those of an earlier pair"),
     ):
         parser.add_argument(flag(name), action="store_true", default=None, help=text)
 
@@ -95,7 +101,8 @@ def _prepare(options: Options) -> None:
     """Prepare raw parallel text: normalise, tokenise, clean, apply BPE, and binarise."""
     from dataclasses import fields, replace
 
-    from ..data.prepare import Corpus, describe, prepare
+    from ..data.corpus import Corpus
+    from ..data.prepare import describe, prepare
     from ..data.settings import Settings
     from ..experiment.tasks import load_task
 

@@ -6,7 +6,7 @@ from typing import List
 
 from ..errors import InputError
 from ..files.configs import load_defaults
-from .arguments import Options, Parser, add_shared, holding, positive, values
+from .arguments import Options, Parser, add_shared, locked, positive, values
 
 
 def _reproduce_options(parser: Parser) -> None:
@@ -28,14 +28,14 @@ def _reproduce_options(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="PATH",
-        help="for analyze: a folder with sentences and gold word links of the languages, such as test.de-en and "
-        "deen.talp; or its files, each by an option of its own",
+        help="for the stage analyze: a folder with sentences and gold word links of the languages, such as test.de-en "
+        "and deen.talp; or its files, with this option repeated for each",
     )
     add_shared(parser, "--root", "--choose", "--offline", "--workers", "--moses", "--override")
 
 
 def _reproduce(options: Options) -> None:
-    """Run the whole chain of a task, or some of its stages."""
+    """Run all stages of a task, or some of them."""
     from ..experiment.experiment import Experiment
     from ..experiment.reproduce import STAGES, reproduce
     from ..experiment.shown import result_table
@@ -56,16 +56,24 @@ def _reproduce(options: Options) -> None:
 
 def _study_options(parser: Parser) -> None:
     parser.add_argument("name", help="a study of configs/study/")
-    parser.add_argument("--jobs", type=positive, default=1, help="runs at a time, a thread each where more than one")
+    parser.add_argument(
+        "--jobs", type=positive, default=1, help="number of runs at a time; if more than 1, with one thread each"
+    )
     parser.add_argument(
         "--only", action="append", default=[], metavar="LABEL", help="only the runs of this row; may be repeated"
     )
     parser.add_argument(
-        "--run", dest="index", type=int, metavar="INDEX", help="one run, as --list numbers them, and no collecting"
+        "--run",
+        dest="index",
+        type=int,
+        metavar="INDEX",
+        help="do only one run, by its number in --list; collect nothing",
     )
-    parser.add_argument("--list", action="store_true", help="show the runs and their state, and do nothing")
-    parser.add_argument("--collect", action="store_true", help="train nothing; tables and figures of what is done")
-    parser.add_argument("--output", type=Path, default=Path("studies"), help="where the folder NAME is made")
+    parser.add_argument("--list", action="store_true", help="only print the runs and their state")
+    parser.add_argument(
+        "--collect", action="store_true", help="train nothing; only make tables and figures of finished runs"
+    )
+    parser.add_argument("--output", type=Path, default=Path("studies"), help="folder in which the folder NAME is made")
     parser.add_argument("--raw", type=Path, help="a folder with the raw corpus, for tasks that are not downloaded")
     add_shared(parser, "--workers", "--root", "--override")
 
@@ -92,7 +100,7 @@ def _study(options: Options) -> None:
         if not 0 <= options.index < len(folder.runs):
             raise InputError(f"--run {options.index}: {study.name} has the runs 0 to {len(folder.runs) - 1}")
         run = folder.runs[options.index]
-        with holding(run.record):
+        with locked(run.record):
             queue.prepare_data(folder)
             perform(run)
         return
@@ -102,7 +110,7 @@ def _study(options: Options) -> None:
             queue.run_queue(runs, options.jobs, _this_command(options))
     finally:
         if any(run.record.is_file() for run in folder.runs):
-            with holding(folder.path / "study.json"):
+            with locked(folder.path / "study.json"):
                 collected = collect(folder)
                 write_study(collected, folder.path)
                 changed = fill_documents(collected, folder.path.resolve().parent.parent)
@@ -114,26 +122,28 @@ def _report_options(parser: Parser) -> None:
     parser.add_argument(
         "--output", type=Path, default=Path("report.html"), help="page to write; figures go into a folder beside it"
     )
-    parser.add_argument("--benchmark", type=Path, help="what `rela bench` wrote, for Figure 2 and Table 2")
+    parser.add_argument(
+        "--benchmark", type=Path, help="folder or file that `rela bench` wrote, for Figure 2 and Table 2"
+    )
     parser.add_argument(
         "--ranking",
         type=Path,
         nargs="+",
         default=[],
         metavar="FILE",
-        help="outputs of `rela rank` with --keep-best, --keep-worst or --sample, to be shown",
+        help="outputs of `rela rank` with --keep-best, --keep-worst or --sample to show",
     )
 
 
 def _report(options: Options) -> None:
-    """Write one HTML page that shows runs side by side and beside the paper."""
+    """Write one HTML page that compares runs with each other and with the paper."""
     from ..report.page import write_report
 
     benchmark = options.benchmark
     if benchmark is not None and benchmark.is_dir():
         benchmark = benchmark / "benchmark.json"
     write_report(options.runs, options.output, benchmark, options.ranking)
-    print(f"{options.output}: open it in a browser; it needs no network")
+    print(f"{options.output}: open this file in a browser; it loads nothing from the internet")
 
 
 def _this_command(options: Options) -> List[str]:

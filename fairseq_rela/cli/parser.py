@@ -48,12 +48,13 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         print(f"rela {options.verb}: error: {where}{reason}; fix this and rerun the same command", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"rela {options.verb}: interrupted; the same command goes on from here", file=sys.stderr)
+        print(f"rela {options.verb}: interrupted; rerun the same command to continue", file=sys.stderr)
         return 130
     return 0
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of ``rela``, with a subparser for each verb."""
     parser = _Parser(prog="rela", description="Rectified linear attention for fairseq: from raw text to score.")
     parser.add_argument(
         "--user-dir", type=Path, metavar="FOLDER", help="a folder that registers an attention of your own"
@@ -75,11 +76,11 @@ class _Formatter(argparse.HelpFormatter):
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
         """Exit with code 2 and one line on standard error; argparse would print the whole usage before it."""
-        self.exit(2, f"{self.prog}: error: {message}; {self.prog} --help says more\n")
+        self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
 
 
 class _VerbParser(_Parser):
-    """The parser of a verb, whose positional arguments may stand anywhere, also between and after options.
+    """The parser of a verb, whose positional arguments may be anywhere, also between and after options.
 
     It adds the options when it is first used, so that ``rela --help`` reads no defaults from ``configs/``.
     """

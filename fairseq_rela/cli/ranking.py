@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..files.configs import load_defaults
-from .arguments import Options, Parser, add_shared, given, holding, positive, values
+from .arguments import Options, Parser, add_shared, given, locked, positive, values
 
 
 def _rank_options(parser: Parser) -> None:
@@ -12,23 +12,32 @@ def _rank_options(parser: Parser) -> None:
     parser.add_argument("source", type=Path, help="raw source text, plain or .gz")
     parser.add_argument("target", type=Path, help="raw target text")
     add_shared(parser, "--data")
-    parser.add_argument("--output", type=Path, required=True, help="scores to write, as TSV; kept pairs beside it")
-    parser.add_argument("--keep-best", type=positive, metavar="N", help="write the N best pairs as well")
-    parser.add_argument("--max-null-rate", type=float, metavar="X", help="write the pairs up to this null rate as well")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        required=True,
+        help="file of scores to write, as TSV; selected pairs are written beside it",
+    )
+    parser.add_argument("--keep-best", type=positive, metavar="N", help="also write the N best pairs")
+    parser.add_argument("--max-null-rate", type=float, metavar="X", help="also write the pairs up to this null rate")
     parser.add_argument(
         "--by",
         choices=("log_probability", "null_rate", "both"),
         default="log_probability",
-        help="what is best: a high log-probability a piece, a low null rate, or the mean of both ranks",
+        help="which pairs are best: high log-probability per piece, low null rate, or the mean of both ranks",
     )
-    parser.add_argument("--keep-worst", type=positive, metavar="N", help="write the N worst pairs as well")
-    parser.add_argument("--sample", type=positive, metavar="N", help="write N pairs drawn at random as well")
+    parser.add_argument("--keep-worst", type=positive, metavar="N", help="also write the N worst pairs")
+    parser.add_argument("--sample", type=positive, metavar="N", help="also write N pairs drawn at random")
     add_shared(parser, "--workers")
-    add_shared(parser, "--device", help="where to run (default: cuda where there is one)")
+    add_shared(parser, "--device", help="where to run (default: cuda if there is one)")
     max_tokens = load_defaults("decoding")["max_tokens"]
-    parser.add_argument("--max-tokens", type=positive, default=max_tokens, help="padded pieces in a batch")
     parser.add_argument(
-        "--damage", action="store_true", help="instead: damage a third of the pairs in known ways; how well each shows"
+        "--max-tokens", type=positive, default=max_tokens, help="maximum number of pieces in a batch, padding included"
+    )
+    parser.add_argument(
+        "--damage",
+        action="store_true",
+        help="instead of ranking, damage a third of the pairs in known ways and measure how well the scores find them",
     )
     parser.add_argument(
         "--more-checkpoints",
@@ -38,7 +47,7 @@ def _rank_options(parser: Parser) -> None:
         metavar="CHECKPOINT",
         help="with --damage: models of other seeds, for means and paired differences",
     )
-    add_shared(parser, "--seed", help="of the damage, and of --sample")
+    add_shared(parser, "--seed", help="seed of --damage and of --sample")
 
 
 def _rank(options: Options) -> None:
@@ -50,7 +59,7 @@ def _rank(options: Options) -> None:
         _damage(options)
         return
     if options.more_checkpoints:
-        raise InputError("--more-checkpoints: only --damage measures several models; rank by one")
+        raise InputError("--more-checkpoints: only --damage measures several models; give it, or only one model")
     from ..analysis.rank import rank
 
     rank(
@@ -79,7 +88,7 @@ def _damage(options: Options) -> None:
     refuse_swapped(options.source, options.target, data.settings)
     for path in (options.source, options.target):
         refuse_not_text(path)
-    with holding(options.output):
+    with locked(options.output):
         result = evaluate(
             [options.checkpoint, *options.more_checkpoints],
             data,

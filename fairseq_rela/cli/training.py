@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..files.configs import load_defaults
-from .arguments import Options, Parser, add_shared, holding
+from .arguments import Options, Parser, add_shared, locked
 
 
 def _train_options(parser: Parser) -> None:
@@ -16,7 +16,7 @@ def _train_options(parser: Parser) -> None:
 
 
 def _train(options: Options) -> None:
-    """Train by fairseq-hydra-train with a shipped configuration."""
+    """Train with fairseq-hydra-train and a shipped configuration."""
     from ..experiment.training import train
 
     train(options.task, options.attention, options.data, options.save_dir, options.override)
@@ -28,9 +28,9 @@ def _average_options(parser: Parser) -> None:
         "--last",
         type=int,
         default=load_defaults("experiment")["averaged"],
-        help="how many, chosen by the update numbers inside the files",
+        help="number of checkpoints, chosen by the update numbers inside the files",
     )
-    parser.add_argument("--inputs", type=Path, nargs="+", help="these files instead")
+    parser.add_argument("--inputs", type=Path, nargs="+", help="average these files instead")
     parser.add_argument("--output", type=Path, required=True, help="file to write")
 
 
@@ -44,7 +44,7 @@ def _average(options: Options) -> None:
     if options.inputs is None:
         average_last(options.run_dir, options.last, options.output)
         return
-    with holding(options.output):
+    with locked(options.output):
         checkpoints.average(options.inputs, options.output)
     for path in options.inputs:
         print(f"update {checkpoints.updates_of(checkpoints.load(path)):,}: {path}")

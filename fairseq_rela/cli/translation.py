@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from ..files.configs import load_defaults
-from .arguments import Options, Parser, add_shared, given, holding
+from .arguments import Options, Parser, add_shared, given, locked
 
 
 def _translate_options(parser: Parser) -> None:
@@ -13,9 +13,9 @@ def _translate_options(parser: Parser) -> None:
     default = load_decoding()
     parser.add_argument("data", type=Path, help="data folder of `rela prepare`")
     parser.add_argument("--checkpoint", type=Path, required=True, help="the model")
-    parser.add_argument("--output", type=Path, required=True, help="writes OUTPUT.bpe, OUTPUT.tok and OUTPUT.txt")
+    parser.add_argument("--output", type=Path, required=True, help="write OUTPUT.bpe, OUTPUT.tok and OUTPUT.txt")
     add_shared(parser, "--subset")
-    parser.add_argument("--input", type=Path, help="a file of raw source text instead")
+    parser.add_argument("--input", type=Path, help="translate a file of raw source text instead of the subset")
     parser.add_argument("--beam", type=int, help=f"size of the beam (default: {default.beam})")
     penalty = parser.add_mutually_exclusive_group()
     penalty.add_argument(
@@ -23,14 +23,20 @@ def _translate_options(parser: Parser) -> None:
     )
     penalty.add_argument("--lenpen", type=float, help="exponent of fairseq's length penalty instead")
     parser.add_argument(
-        "--max-len-a", type=float, help=f"at most a times the source length (default: {default.max_len_a})"
+        "--max-len-a",
+        type=float,
+        help=f"A of the maximum length of an output, A times the source length plus B (default: {default.max_len_a})",
     )
-    parser.add_argument("--max-len-b", type=int, help=f"plus b (default: {default.max_len_b})")
-    parser.add_argument("--max-tokens", type=int, help=f"source pieces in a batch (default: {default.max_tokens})")
+    parser.add_argument("--max-len-b", type=int, help=f"B of the maximum length (default: {default.max_len_b})")
+    parser.add_argument(
+        "--max-tokens",
+        type=int,
+        help=f"maximum number of source pieces in a batch, padding included (default: {default.max_tokens})",
+    )
 
 
 def _translate(options: Options) -> None:
-    """Translate a test set or a text file, one line for each line."""
+    """Translate a test set or a text file, one line of output for each line of input."""
     from ..experiment.decoding import Decoding, load_decoding
     from ..experiment.translation import translate
 
@@ -49,10 +55,10 @@ def _score_options(parser: Parser) -> None:
     parser.add_argument("--reference", type=Path, required=True, help="raw reference text, plain or .gz")
     parser.add_argument("-t", "--target-lang", required=True, help="target language code")
     tokeniser = load_defaults("preparation")["tokeniser"]
-    parser.add_argument("--tokeniser", default=tokeniser, help="of the data: moses or none")
-    parser.add_argument("--truecased", action="store_true", help="the data was truecased")
+    parser.add_argument("--tokeniser", default=tokeniser, help="tokeniser of the data folder: moses or none")
+    parser.add_argument("--truecased", action="store_true", help="the data folder was prepared with --truecase")
     parser.add_argument("--tokenised-reference", type=Path, help="for tokenised BLEU: text/SUBSET.LANG of the data")
-    parser.add_argument("--output", type=Path, help="write the scores as JSON")
+    parser.add_argument("--output", type=Path, help="file to write the scores to, as JSON")
 
 
 def _score(options: Options) -> None:
@@ -67,7 +73,7 @@ def _score(options: Options) -> None:
     tokenised = options.tokenised_reference
     if options.output:
         refuse_overwriting(filter(None, (options.hypotheses, options.reference, tokenised)), [options.output])
-    with holding(options.output):
+    with locked(options.output):
         hypotheses = in_order(list(read_lines(options.hypotheses)), options.hypotheses)
         references = list(read_lines(options.reference))
         scores = score(

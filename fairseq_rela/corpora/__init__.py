@@ -1,1 +1,1 @@
-"""Download, unpack and align the raw corpora of the tasks; make the synthetic one."""
+"""Download the raw corpora of the tasks and extract their sentence pairs; generate the synthetic corpus."""

@@ -74,7 +74,7 @@ def verify(path: PathLike) -> None:
     Text, plain or compressed, is also refused if it is a web page or begins with zero bytes.
 
     Raises:
-        InputError: if the file is empty, damaged, truncated or encrypted, or has data after its end.
+        InputError: the file is empty, damaged, truncated or encrypted, or has data after its end.
     """
     path = Path(path)
     content = kind(path)
@@ -112,7 +112,7 @@ def read_members(path: PathLike, wanted: Sequence[str]) -> Iterator[Tuple[str, B
         wanted: names, or shell patterns in which ``*`` and ``?`` do not match ``/``. A leading ``./`` is ignored.
 
     Raises:
-        InputError: if the archive is damaged, a name or pattern of ``wanted`` matches nothing, or a wanted member
+        InputError: the archive is damaged, a name or pattern of ``wanted`` matches nothing, or a wanted member
             occurs twice, is encrypted, is not a regular file, or has a name that leads out of the archive. Reading
             from a file object raises it as well.
     """
@@ -143,6 +143,7 @@ def read_members(path: PathLike, wanted: Sequence[str]) -> Iterator[Tuple[str, B
 
 
 def _entries(file: BinaryIO, content: str) -> Iterator[_Entry]:
+    """Yield the members of an archive of kind ``content``, folders excepted."""
     if content == "zip":
         with zipfile.ZipFile(file) as archive:
             yield from _zip_entries(archive)
@@ -194,7 +195,7 @@ def _tar_entries(stream: BinaryIO) -> Iterator[_Entry]:
         for block in iter(lambda: archive.fileobj.read(_BLOCK), b""):
             rest, junk = rest + len(block), junk or len(block) != block.count(0)
             if junk and rest > _TAR_RECORD:
-                raise tarfile.ReadError("something stands after the end")
+                raise tarfile.ReadError("data after the end of the archive")
 
 
 def _read_to_the_end(file: BinaryIO, content: str) -> None:
@@ -263,7 +264,7 @@ def _refuse(path: Path, entry: _Entry, given: Sequence[str]) -> None:
     """Refuse a wanted entry that must not be used.
 
     Raises:
-        InputError: if the entry is no readable file, its name leads out of the archive or occurs twice, or it is an
+        InputError: the entry is no readable file, its name leads out of the archive or occurs twice, or it is an
             empty ``.gz``.
     """
     refused = entry.refused
@@ -284,6 +285,7 @@ def matches(name: str, pattern: str) -> bool:
 
 
 def _examples(name: str, names: Sequence[str]) -> str:
+    """Return the up to five of ``names`` that are most similar to ``name``, for a message."""
     return ", ".join(_shown(name) for name in get_close_matches(name, names, 5, 0.0)) or "no file at all"
 
 
@@ -326,6 +328,7 @@ def _is_tar(head: bytes) -> bool:
 
 @contextmanager
 def _damage_named(where: Any) -> Iterator[None]:
+    """Turn every exception for a damaged archive into an InputError that names ``where``."""
     try:
         yield
     except InputError:
@@ -335,5 +338,5 @@ def _damage_named(where: Any) -> Iterator[None]:
             raise InputError(f"{where}: cannot be read ({error.strerror or error})") from error
         reason = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, NotImplementedError):
-            raise InputError(f"{where}: packed in a way that is not read ({reason}); pack it again") from error
+            raise InputError(f"{where}: a kind of archive that is not supported ({reason}); pack it again") from error
         raise InputError(f"{where}: damaged or truncated ({reason}); fetch it again") from error

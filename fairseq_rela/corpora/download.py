@@ -11,7 +11,7 @@ from ..errors import InputError
 from ..files.locks import only_process
 from . import ledger
 from .spec import Download, Mirror
-from .transfer import Failed, Part, told_size, transfer
+from .transfer import Failed, Part, size_on_server, transfer
 
 _MARGIN = 100 * 10**6  # bytes of the disk that must stay free
 
@@ -51,7 +51,7 @@ def sizes(downloads: Dict[str, Download], folder: Path, offline: Optional[Path] 
             found, _ = _find_offline(download, offline)
             return sum(file.stat().st_size for file in found) * (len(found) > 1) if found else None
         for mirror, parts in _begun_first(folder / download.name, download.mirrors):
-            lengths = [told_size(url) for url in mirror.parts]
+            lengths = [size_on_server(url) for url in mirror.parts]
             total = mirror.bytes if None in lengths else sum(filter(None, lengths))
             if total is not None:
                 return max(total - sum(part.begun for part in parts), 0)
@@ -67,7 +67,7 @@ def fetch(download: Download, folder: Path, offline: Optional[Path] = None) -> T
     fetched, nothing is downloaded: a file that is not in ``folder`` is used from there, by its name or that of a URL.
 
     Raises:
-        InputError: if no mirror gives a valid file, the file or its source has changed since it was recorded, the
+        InputError: no mirror gives a valid file, the file or its source has changed since it was recorded, the
             disk is full, or another process is fetching the file.
     """
     path = folder / download.name
@@ -79,7 +79,7 @@ def fetch(download: Download, folder: Path, offline: Optional[Path] = None) -> T
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             reason = "no space left on the disk" if full else error.strerror or error
-            raise InputError(f"{path}: cannot be written ({reason}); make room and run again to go on") from error
+            raise InputError(f"{path}: cannot be written ({reason}); make room and rerun the same command") from error
 
 
 # --- mirrors -----------------------------------------------------------------------------------------------------
@@ -169,7 +169,9 @@ def _use_offline(path: Path, download: Download, offline: Path) -> Tuple[Path, l
         except InputError as error:
             if found[0].name == download.name:
                 raise
-            raise InputError(f"{error}; or save it as {download.name}, if that file is another of its name") from error
+            raise InputError(
+                f"{error}; if that is another file of the same name, save the right one as {download.name}"
+            ) from error
     joined = path.with_name(path.name + ".joined.part")  # .part may hold an unfinished download
     try:
         joined.write_bytes(b"")

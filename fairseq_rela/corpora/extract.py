@@ -40,7 +40,7 @@ def extract(
         the record, which is also written to ``extract.json``: the counts of each corpus, and checksums.
 
     Raises:
-        InputError: if a member is missing or damaged, sides have unequal lengths, or counts are not as expected.
+        InputError: a member is missing or damaged, sides have unequal lengths, or counts are not as expected.
     """
     with work_folder(output) as work:
         record: Dict[str, Any] = {**identity, "splits": {}, "subsets": {}}
@@ -69,7 +69,7 @@ def finished(output: Path, identity: Mapping[str, Any]) -> Optional[Dict[str, An
     """Return the record of a complete folder that was made with the same ``identity``, or None if there is no folder.
 
     Raises:
-        InputError: if the folder was made from something else, or one of its files is missing or has changed.
+        InputError: the folder was made from something else, or one of its files is missing or has changed.
     """
     if not output.exists():
         return None
@@ -130,9 +130,9 @@ def _check_counts(split: str, part: Part, pairs: int, left_out: "Counter[str]") 
     damaged = sum(left_out.values())
     if damaged and (split != "train" or damaged > _MOST_DAMAGED * (pairs + damaged)):
         what = ", ".join(f"{rule}: {n:,}" for rule, n in left_out.items())
-        raise InputError(f"{part.name}: of {pairs + damaged:,} pairs some are damaged ({what}); fetch it again")
+        raise InputError(f"{part.name}: {damaged:,} of {pairs + damaged:,} pairs are damaged ({what}); fetch it again")
     if not pairs:
-        raise InputError(f"{part.name}: holds no pair of lines")
+        raise InputError(f"{part.name}: holds no pair of lines; fetch it again")
     if part.expected is not None and not part.expected.allows(pairs + damaged):
         raise InputError(
             f"{part.name}: {pairs + damaged:,} pairs, {part.expected} are expected; is it the right file, complete?"
@@ -143,7 +143,7 @@ def _check_train_pairs(parts: List[Dict[str, Any]], expected: Optional[Expected]
     """Check the number of training pairs in all corpora together, with the damaged pairs.
 
     Raises:
-        InputError: if it is not as expected.
+        InputError: it is not as expected.
     """
     pairs = sum(part["pairs"] + sum(part["left_out"].values()) for part in parts)
     if expected is not None and not expected.allows(pairs):
@@ -160,7 +160,7 @@ def _write_subset(name: str, part: Part, languages: Tuple[str, str], archives: M
     source if only one line of the test set has that source; the reference of the test set is used then.
 
     Raises:
-        InputError: if a pair is not in the test set, a line occurs twice, or the count is not as expected.
+        InputError: a pair is not in the test set, a line occurs twice, or the count is not as expected.
     """
     pairs = list(read_parallel(*(work / f"test.{lang}" for lang in languages)))
     where: Dict[Pair, List[int]] = {}
@@ -181,7 +181,7 @@ def _write_subset(name: str, part: Part, languages: Tuple[str, str], archives: M
     if len(set(lines)) < len(lines):
         raise InputError(f"{part.name}: the subset {name} has a line of the test set twice")
     if other:
-        print(f"{part.name}: {other:,} references of {len(lines):,} are not those of the test set, which are used")
+        print(f"{part.name}: {other:,} of {len(lines):,} references differ from the test set's, which are used")
     _check_counts(name, part, len(lines), Counter())
     with write_whole(work / f"test.{name}.lines") as file:
         file.writelines(f"{line}\n" for line in lines)
@@ -192,7 +192,7 @@ def _check_reference(path: Path, expected: int) -> None:
     """Check the length of the test reference in tokens of sacreBLEU's tokeniser 13a.
 
     Raises:
-        InputError: if the length differs: then this is not the reference of published scores.
+        InputError: the length differs: then this is not the reference of published scores.
     """
     from sacrebleu.metrics import BLEU
 
@@ -218,7 +218,9 @@ def _members(part: Part, archives: Mapping[str, Path], work: Path) -> Iterator[L
             # one of two patterns, because the names of the files contain their languages
             names = [name for name, pattern in wanted.items() if len(wanted) == 1 or matches(member, pattern)]
             if len(names) != 1:
-                raise InputError(f"{member} of {download} is of both {' and '.join(wanted.values())}")
+                raise InputError(
+                    f"{member} of {download} matches both {' and '.join(wanted.values())}; give narrower patterns"
+                )
             name = names[0]
             path = folder / f"{download}.{number}"
             with open(path, "wb") as output:

@@ -34,7 +34,7 @@ def _paired(part: Part, sources: List[Member], targets: List[Member]) -> Iterato
     """Yield pairs of source and target files whose ``*`` match the same text, sorted by that text.
 
     Raises:
-        InputError: if a file has no other side.
+        InputError: a file has no other side.
     """
     keyed = [
         {_stars(member_name(name), member): path for member, path in side}
@@ -42,7 +42,7 @@ def _paired(part: Part, sources: List[Member], targets: List[Member]) -> Iterato
     ]
     if keyed[0].keys() != keyed[1].keys() or any(len(k) != len(s) for k, s in zip(keyed, (sources, targets))):
         names = ", ".join(member for member, _ in sources + targets)
-        raise InputError(f"{part.name}: files without their other side among {names}")
+        raise InputError(f"{part.name}: a file has no other side among {names}; correct the patterns")
     for key in sorted(keyed[0]):
         yield keyed[0][key], keyed[1][key]
 
@@ -68,7 +68,7 @@ def _text(line: bytes) -> str:
     """Decode a line of UTF-8.
 
     Raises:
-        UnicodeDecodeError: if the line is not UTF-8, or has zero bytes, as text in UTF-16 does.
+        UnicodeDecodeError: the line is not UTF-8, or has zero bytes, as text in UTF-16 does.
     """
     if b"\0" in line:
         raise UnicodeDecodeError("utf-8", line, 0, 1, "zero bytes")
@@ -144,7 +144,7 @@ def _read_sgm(path: Path, name: str) -> Iterator[Tuple[Tuple[str, str], str]]:
     The text is that of sacreBLEU: entities stay, and runs of white space become one space.
 
     Raises:
-        InputError: if the file is not UTF-8, a segment has no id, or a segment does not have a line of its own, so
+        InputError: the file is not UTF-8, a segment has no id, or a segment does not have a line of its own, so
             that sacreBLEU would miss it.
     """
     document = ""
@@ -175,7 +175,7 @@ def _read_tmx(path: Path, languages: Tuple[str, str], name: str) -> Iterator[Any
     Language codes in the file may have a region (``en-GB``) or capitals.
 
     Raises:
-        InputError: if the file is damaged, or has an encoding that is not supported.
+        InputError: the file is damaged, or has an encoding that is not supported.
     """
     xml = "{http://www.w3.org/XML/1998/namespace}lang"
     wanted = [_code(lang) for lang in languages]

@@ -1,4 +1,4 @@
-"""Keep the record ``NAME.json`` of each downloaded file ``NAME``, and notice files and sources that have changed.
+"""The ledger of downloads: the record ``NAME.json`` of each file ``NAME``, by which changed files are noticed.
 
 The record has one entry for each source that the file ever came from, with the checksum of its bytes at that time.
 A source must give the same bytes forever; another source may give other bytes (a zip instead of a tgz). The local
@@ -33,7 +33,7 @@ def entry_of(path: Path, found: Path, mirrors: Sequence[Mirror]) -> Entry:
         mirrors: the mirrors that the file may have come from.
 
     Raises:
-        InputError: if the file is damaged, matches no entry of the record, or matches none of the mirrors.
+        InputError: the file is damaged, matches no entry of the record, or matches none of the mirrors.
     """
     if not found.is_file():
         raise InputError(f"{found}: not a file; remove it")
@@ -44,7 +44,7 @@ def entry_of(path: Path, found: Path, mirrors: Sequence[Mirror]) -> Entry:
         return entry
     facts = _facts(found, mirrors)
     same = [{**entry, **facts} for entry in entries if entry["sha256"] == facts["sha256"]]
-    reasons = [why_not_of(entry, mirrors) for entry in same]
+    reasons = [why_outdated(entry, mirrors) for entry in same]
     if None in reasons:
         return same[reasons.index(None)]
     if same:
@@ -58,7 +58,7 @@ def check(file: Path, url: Sequence[str], mirrors: Sequence[Mirror]) -> Entry:
     """Check a file that came from ``url`` (empty if the user put it there), and return its entry for the record.
 
     Raises:
-        InputError: if the file is damaged, is not the archive that its mirrors promise, or has not the checksums and
+        InputError: the file is damaged, is not the archive that its mirrors promise, or has not the checksums and
             the size that one of its mirrors states. A mirror that states none accepts every file.
     """
     verify(file)
@@ -70,18 +70,18 @@ def check(file: Path, url: Sequence[str], mirrors: Sequence[Mirror]) -> Entry:
     differences = {mirror: _difference(mirror, facts) for mirror in mirrors}
     if all(differences.values()):
         raise InputError(f"{file}: {' and '.join(map(str, differences.values()))}; fetch it again")
-    if any(differences.values()) and not any(m.md5 or m.sha256 or m.bytes for m in mirrors if not differences[m]):
-        others = "; ".join(f"{' + '.join(m.parts)}, whose {reason}" for m, reason in differences.items() if reason)
-        print(f"{file}: taken for the file of a mirror that states no checksum, since it is not that of {others}")
+    if any(differences.values()) and not any(m.is_verifiable for m in mirrors if not differences[m]):
+        others = "; ".join(f"{' + '.join(m.parts)} ({reason})" for m, reason in differences.items() if reason)
+        print(f"{file}: accepted as the file of a mirror without a checksum, because it differs from that of {others}")
     return {"url": list(url), **facts, "content": content}
 
 
-def why_not_of(entry: Entry, mirrors: Sequence[Mirror]) -> Optional[str]:
+def why_outdated(entry: Entry, mirrors: Sequence[Mirror]) -> Optional[str]:
     """Return why a recorded download no longer matches the configured mirrors, or None."""
-    its = [mirror for mirror in mirrors if list(mirror.parts) == entry["url"]] if entry["url"] else mirrors
-    if not its:
-        return f"it came from {' + '.join(entry['url'])}, which is none of its addresses now"
-    differences = [_difference(mirror, entry) for mirror in its]
+    possible = [mirror for mirror in mirrors if list(mirror.parts) == entry["url"]] if entry["url"] else mirrors
+    if not possible:
+        return f"it came from {' + '.join(entry['url'])}, which is no longer one of its addresses"
+    differences = [_difference(mirror, entry) for mirror in possible]
     return " and ".join(map(str, differences)) if all(differences) else None
 
 
@@ -89,7 +89,7 @@ def add(path: Path, entry: Entry) -> None:
     """Add an entry to the record of a file, unless the record has an entry of the same source and checksum.
 
     Raises:
-        InputError: if the same source gave another file before.
+        InputError: the same source gave another file before.
     """
     entries = _read(path)
     old = next((old for old in entries if old["url"] == entry["url"]), None)
@@ -103,10 +103,12 @@ def add(path: Path, entry: Entry) -> None:
 
 
 def _record(path: Path) -> Path:
+    """Return the path of the record of a file."""
     return path.with_name(path.name + ".json")
 
 
 def _read(path: Path) -> List[Entry]:
+    """Return the entries of the record of a file; none if there is no record."""
     record = _record(path)
     entries = read_json(record) if record.exists() else []
     if not isinstance(entries, list) or not all(

@@ -1,4 +1,4 @@
-"""Parse what a corpus file says about the sources of a task's raw text."""
+"""The sources of a task's raw text, parsed from its corpus file: downloads with mirrors, and parts of archives."""
 
 import re
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ class Expected(NamedTuple):
     tolerance: float = 0.0
 
     def allows(self, pairs: int) -> bool:
+        """Return whether a number of pairs is within the tolerance."""
         return abs(pairs - self.pairs) <= self.tolerance * self.pairs
 
     def __str__(self) -> str:
@@ -54,6 +55,7 @@ class Part:
 
     @property
     def downloads(self) -> List[str]:
+        """The name of the download of each file."""
         return [name.partition(":")[0] for name in self.files]
 
 
@@ -79,6 +81,7 @@ class Sources:
 
     @property
     def parts(self) -> List[Part]:
+        """The parts of all splits and subsets."""
         return [part for parts in self.splits.values() for part in parts] + list(self.subsets.values())
 
     @property
@@ -96,7 +99,7 @@ def parse_sources(spec: Mapping[str, Any], languages: Tuple[str, str]) -> Source
         languages: source and target.
 
     Raises:
-        InputError: if an entry is missing or has a wrong form.
+        InputError: an entry is missing or has a wrong form.
     """
     splits = {}
     for split in SPLITS:
@@ -127,10 +130,10 @@ def parse_expected(entry: Mapping[str, Any], where: str) -> Expected:
         where: its name, for messages.
 
     Raises:
-        InputError: if ``pairs`` is not a count, or ``tolerance`` is not at least 0 and below 1.
+        InputError: ``pairs`` is not a count, or ``tolerance`` is not at least 0 and below 1.
     """
     if not isinstance(entry, Mapping):
-        raise InputError(f"{where}: {entry!r} is not pairs and tolerance")
+        raise InputError(f"{where}: {entry!r} is not a mapping with pairs and tolerance")
     pairs, tolerance = entry.get("pairs"), entry.get("tolerance", 0.0)
     if pairs is None or not is_count(pairs):
         raise InputError(f"{where}: pairs: {pairs!r} is not a count")
@@ -179,7 +182,8 @@ class Mirror:
     bytes: Optional[int] = None
 
     @property
-    def states_something(self) -> bool:
+    def is_verifiable(self) -> bool:
+        """Whether a checksum or a size is expected."""
         return any((self.md5, self.sha256, self.bytes))
 
 
@@ -209,7 +213,7 @@ def parse_downloads(spec: Any) -> Dict[str, Download]:
         each download by its name.
 
     Raises:
-        InputError: if an entry has another form; the message names the entry.
+        InputError: an entry has another form; the message names the entry.
     """
     if not isinstance(spec, Mapping):
         raise InputError("downloads: give a mapping of file names to their urls")

@@ -21,17 +21,23 @@ SPLIT_SIZES = {"train": 5000, "valid": 200, "test": 300}
 
 
 class Noun(NamedTuple):
+    """A noun: its stem in both languages, and its class, 0 or 1, in the target language."""
+
     source: str
     target: str
     noun_class: int
 
 
 class Verb(NamedTuple):
+    """A verb: its words in both languages, one or two on each side."""
+
     source: Tuple[str, ...]
     target: Tuple[str, ...]
 
 
 class Lexicon(NamedTuple):
+    """The content words of both languages; a pair of strings is a source word and its translation."""
+
     nouns: List[Noun]
     verbs: List[Verb]
     adjectives: List[Tuple[str, str]]
@@ -82,10 +88,11 @@ def make_lexicon(rng: random.Random) -> Lexicon:
     )
 
 
-Side = List[Tuple[str, int]]  # words with the number of their meaning; 0 has no counterpart
+Side = List[Tuple[str, int]]  # words with the number of their meaning; 0 for a word without a counterpart
 
 
 def _noun_phrase(rng: random.Random, lexicon: Lexicon, meanings: Iterator[int]) -> Tuple[Side, Side]:
+    """Return a random noun with an article and sometimes an adjective, on both sides."""
     noun, plural = rng.choice(lexicon.nouns), rng.random() < 0.4
     noun_meaning = next(meanings)
     source: Side = []
@@ -108,7 +115,7 @@ def make_sentence(rng: random.Random, lexicon: Lexicon) -> Sentence:
     """Return a random pair: subject, verb, object, and sometimes an adverb, a prepositional phrase or a negation."""
     meanings = count(1)
     subject, target_subject = _noun_phrase(rng, lexicon, meanings)
-    objekt, target_object = _noun_phrase(rng, lexicon, meanings)
+    source_object, target_object = _noun_phrase(rng, lexicon, meanings)
     verb, verb_meaning = rng.choice(lexicon.verbs), next(meanings)
 
     source = list(subject)
@@ -117,7 +124,7 @@ def make_sentence(rng: random.Random, lexicon: Lexicon) -> Sentence:
         meaning = next(meanings)
         source.append((_NOT, meaning))
         front.append((_NO, meaning))
-    source += [(word, verb_meaning) for word in verb.source] + objekt
+    source += [(word, verb_meaning) for word in verb.source] + source_object
     target = front + target_subject + target_object + [(_OBJECT, 0)]
     if rng.random() < 0.4:
         preposition, meaning = rng.choice(lexicon.prepositions), next(meanings)

@@ -1,4 +1,4 @@
-"""Transfer one URL to a file: resume, try again, notice that the file has changed on the server."""
+"""Transfer one URL to a file: resume, retry, and notice if the file has changed on the server."""
 
 import logging
 import re
@@ -25,7 +25,12 @@ _NETWORK_ERRORS = (requests.RequestException, urllib3.exceptions.HTTPError)
 
 
 class Failed(Exception):
-    """Raised when an attempt failed: whether another one may succeed, and after how many seconds at least."""
+    """Raised when an attempt to transfer a URL failed.
+
+    Attributes:
+        again: whether another attempt may succeed.
+        pause: seconds that must pass before it.
+    """
 
     def __init__(self, reason: str, again: bool = True, pause: float = 0.0):
         super().__init__(reason)
@@ -45,11 +50,12 @@ class Part:
 
     @property
     def size(self) -> int:
+        """Number of bytes that are there."""
         return self.path.stat().st_size if self.path.exists() else 0
 
     @property
     def begun(self) -> int:
-        """How many bytes can be kept."""
+        """Number of bytes from which the download can be resumed; 0 if the server gave no version of the file."""
         return self.size if self.load()["version"] else 0
 
     def load(self) -> Dict[str, Any]:
@@ -61,16 +67,24 @@ class Part:
         return {"url": self.url, "version": None, "total": None}
 
     def save(self, version: Optional[str], total: Optional[int]) -> None:
+        """Write the state."""
         write_json(self.sidecar, {"url": self.url, "version": version, "total": total})
 
     def remove(self) -> None:
+        """Remove the bytes and the state."""
         remove_half_written(self.sidecar)
         self.path.unlink(missing_ok=True)
         self.sidecar.unlink(missing_ok=True)
 
 
 def transfer(part: Part) -> None:
-    """Download a URL. New bytes restart the count of failures, so that an unreliable connection suffices."""
+    """Download a URL, in several attempts if necessary.
+
+    An attempt that receives new bytes restarts the count of failures, so that an unreliable connection suffices.
+
+    Raises:
+        Failed: several attempts in a row failed, or another one cannot succeed.
+    """
     failures, most = 0, part.begun
     while part.size != part.load()["total"]:
         try:
@@ -86,7 +100,11 @@ def transfer(part: Part) -> None:
 
 
 def _receive(part: Part) -> None:
-    """Download the rest of a URL, from the end of the part on."""
+    """Make one attempt to download the rest of a URL, from the end of the part on.
+
+    Raises:
+        Failed: the rest is not complete.
+    """
     state, offset = part.load(), part.begun
     with _ask(part.url, offset) as response:
         length, version = _length(response), response.headers.get("ETag") or response.headers.get("Last-Modified")
@@ -145,8 +163,8 @@ def _blocks(response: Any) -> Iterator[bytes]:
         raise Failed(_reason(error)) from error
 
 
-def told_size(url: str) -> Optional[int]:
-    """Return the bytes that a server tells for a URL, or None."""
+def size_on_server(url: str) -> Optional[int]:
+    """Return the size in bytes that a server reports for a URL, or None."""
     with suppress(*_NETWORK_ERRORS, ValueError):
         response = requests.head(url, headers=_HEADERS, timeout=_TIMEOUT / 6, allow_redirects=True)
         if response.status_code == 200 and not _is_page(response):

@@ -1,4 +1,4 @@
-"""Binarise pieces by fairseq: a corpus with fairseq-preprocess, a text for a trained model in this process."""
+"""Binarise pieces with fairseq: a corpus by fairseq-preprocess, a text for a trained model in this process."""
 
 import shutil
 import struct
@@ -20,7 +20,7 @@ def count_sentences(prefix: Path) -> int:
     """Return the number of sentences of a binarised file, read from the header of ``PREFIX.idx``.
 
     Raises:
-        InputError: if the file cannot be read, or is not one of fairseq's memory-mapped indices.
+        InputError: the file cannot be read, or is not one of fairseq's memory-mapped indices.
     """
     path = Path(f"{prefix}.idx")
     try:
@@ -76,6 +76,10 @@ def binarise(
 
 
 def _count(prefix: Path, dictionary: Path) -> Binarised:
+    """Count the sentences and pieces of a binarised file from the file itself.
+
+    The type of its ids depends on the size of the dictionary.
+    """
     load_plugin()  # imports fairseq without its messages
     from fairseq.data import Dictionary
     from fairseq.data.indexed_dataset import best_fitting_int_dtype

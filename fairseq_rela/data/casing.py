@@ -1,4 +1,4 @@
-"""Truecase the tokens of a data folder by models that are learnt from its training text."""
+"""Truecase the tokens of a data folder with models that are learnt from its training text."""
 
 from collections import Counter
 from pathlib import Path

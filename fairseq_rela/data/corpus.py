@@ -111,7 +111,9 @@ def _check_subset(path: Path, test: Path) -> None:
     seen: Set[int] = set()
     for number, line in enumerate(read_lines(path), 1):
         if not re.fullmatch(r"[0-9]{1,9}", line) or int(line) >= size or int(line) in seen:
-            raise InputError(f"{path}, line {number}: {line!r} is not a number of a test line, 0 to {size - 1}, once")
+            raise InputError(
+                f"{path}, line {number}: {line!r} is repeated or not the number of a test line, 0 to {size - 1}"
+            )
         seen.add(int(line))
     if not seen:
         raise InputError(f"{path}: no lines; remove it, or give numbers of test lines from 0")

@@ -31,7 +31,7 @@ class DataFolder:
 
     def __init__(self, path: PathLike) -> None:
         self.path = Path(path)
-        if not self.is_one(self.path):
+        if not self.is_prepared(self.path):
             raise InputError(f"{path}: no {RECORD}, so this is not a data folder of `rela prepare`")
         self.record: Dict[str, Any] = read_json(self.path / RECORD)
         parts = ("settings", "inputs", "outputs", "splits")
@@ -45,8 +45,8 @@ class DataFolder:
             ) from error
 
     @staticmethod
-    def is_one(path: Path) -> bool:
-        """Return whether a folder has a record; folders of fairseq-preprocess have none."""
+    def is_prepared(path: Path) -> bool:
+        """Return whether `rela prepare` has made a folder; folders of fairseq-preprocess have no record."""
         return (path / RECORD).is_file()
 
     def __str__(self) -> str:
@@ -141,7 +141,8 @@ class DataFolder:
         for name in self.outputs if trained_with else ():
             if name.startswith("dict.") and trained_with.get(name) != self.outputs[name]:
                 raise InputError(
-                    f"{checkpoint} was trained with another {name} than that of {self.path}; give its own data"
+                    f"{checkpoint} was trained with another {name} than that of {self.path}; give the data that it was "
+                    "trained on"
                 )
 
 

@@ -86,7 +86,7 @@ def binarised_pairs(source: Path, target: Path, data: DataFolder, tokenised: boo
             folder; only BPE is applied then.
 
     Raises:
-        InputError: if a file is missing, the files have unequal lengths or no lines, the sides are swapped, a line is
+        InputError: a file is missing, the files have unequal lengths or no lines, the sides are swapped, a line is
             longer than the models can take, or the text is raw Chinese, which has no spaces between words.
     """
     settings = data.settings
@@ -184,7 +184,7 @@ def _refuse_unequal(source: Path, target: Path) -> None:
     """Refuse two files that cannot be the two sides of a corpus.
 
     Raises:
-        InputError: if the files have unequal numbers of lines or no lines, are not UTF-8, or are the same file.
+        InputError: the files have unequal numbers of lines or no lines, are not UTF-8, or are the same file.
     """
     if source.resolve() == target.resolve():
         raise InputError(f"{source} is given for both sides; give the source and its translation")
@@ -219,4 +219,5 @@ def _segment(path: Path, lang: str, data: DataFolder, tokenised: bool, output: P
 
 
 def _unknown_words(numbers: Sequence[int], pieces: Sequence[Sequence[str]], known: Set[str]) -> Set[int]:
+    """Return the numbers of the words with a piece that is not in ``known``."""
     return {number for number, some in zip(numbers, pieces) if not known.issuperset(some)}

@@ -1,4 +1,4 @@
-"""From tokens to BPE pieces: learn the codes and vocabularies, split the words."""
+"""Make BPE pieces from the tokens of a data folder: learn codes and vocabularies, split the words."""
 
 import time
 from functools import partial

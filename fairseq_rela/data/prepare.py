@@ -46,7 +46,7 @@ def prepare(
         the record.
 
     Raises:
-        InputError: if files or settings are wrong, counts are unequal or not as expected, or ``output`` was made from
+        InputError: files or settings are wrong, counts are unequal or not as expected, or ``output`` was made from
             something else.
     """
     workers = workers or os.cpu_count() or 1
@@ -109,6 +109,7 @@ def describe(record: Dict[str, Any]) -> str:
 
 
 def _refuse_misread(output: Path) -> None:
+    """Raise if fairseq would misread the path of the data folder; fairseq-preprocess also splits paths at commas."""
     refuse_misread(output)
     if "," in str(output):
         raise InputError(f"{output}: fairseq-preprocess splits paths at a comma; use a path without one")
@@ -127,7 +128,10 @@ def _binarise(draft: Draft, log: Path, splits: Dict[str, Dict[str, Any]]) -> Non
     for split, sides in counts.items():
         for lang, counted in sides.items():
             if counted.sentences != splits[split]["kept"]:
-                raise InputError(f"{split}.{lang}: {counted.sentences} sentences of {splits[split]['kept']} binarised")
+                raise InputError(
+                    f"{split}.{lang}: fairseq-preprocess wrote {counted.sentences} of {splits[split]['kept']} "
+                    f"sentences; look into {log}"
+                )
         splits[split]["unknown"] = {lang: round(c.unknown / max(c.pieces, 1), 6) for lang, c in sides.items()}
     print_speed("binarise", sum(c.pieces for sides in counts.values() for c in sides.values()), "pieces", start)
     log.replace(draft.path / "preprocess.log")  # fairseq's own, which has neither the command nor errors
@@ -137,11 +141,11 @@ def _finished(output: Path, settings: Settings, inputs: Dict[str, Dict[str, str]
     """Return the record of a complete folder made from the same files and settings, or None if there is no folder.
 
     Raises:
-        InputError: if the folder was made from something else, or one of its files is missing or has changed.
+        InputError: the folder was made from something else, or one of its files is missing or has changed.
     """
     if not output.exists():
         return None
-    if not DataFolder.is_one(output):
+    if not DataFolder.is_prepared(output):
         raise InputError(f"{output} exists and was not made by `rela prepare`; choose another folder")
     folder = DataFolder(output)
     if folder.settings != settings or folder.record["inputs"] != inputs:
@@ -151,6 +155,7 @@ def _finished(output: Path, settings: Settings, inputs: Dict[str, Dict[str, str]
 
 
 def _versions(moses: Optional[Path]) -> Dict[str, str]:
+    """Return the versions of everything that changes tokens or pieces, and checksums of the scripts of Moses."""
     versions = {"python": platform.python_version(), "unicode": unicodedata.unidata_version}
     for name in _TOOLS:
         try:

@@ -77,6 +77,7 @@ class Settings:
 
     @property
     def languages(self) -> Tuple[str, str]:
+        """Source and target language."""
         return self.source_lang, self.target_lang
 
     def record(self) -> Dict[str, Any]:
@@ -92,7 +93,7 @@ def require_language(option: str, lang: Any) -> None:
     """Check that a value is a language code that can be a part of file names.
 
     Raises:
-        InputError: if it is not a string of letters, digits and underscores; the message names ``option``.
+        InputError: it is not a string of letters, digits and underscores; the message names ``option``.
     """
     if not isinstance(lang, str) or not lang.replace("_", "").isalnum():
         hint = "" if isinstance(lang, str) else ", in quotes, or YAML takes no for false"
@@ -103,7 +104,7 @@ def refuse_other_side(path: Path, lang: str, other: str) -> None:
     """Refuse a file for the language ``lang`` whose name ends in the code of the language ``other``.
 
     Raises:
-        InputError: if the name ends in ``.OTHER`` or ``.OTHER.gz``.
+        InputError: the name ends in ``.OTHER`` or ``.OTHER.gz``.
     """
     name = path.name[:-3] if path.name.endswith(".gz") else path.name
     if name.endswith(f".{other}"):

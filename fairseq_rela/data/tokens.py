@@ -1,4 +1,4 @@
-"""From raw text to tokens: normalise, tokenise, and clean the training text."""
+"""Make the tokens of a data folder from raw text: normalise, tokenise, and clean the training text."""
 
 from collections import Counter
 from functools import partial
@@ -33,6 +33,11 @@ class _Tokens(NamedTuple):
 
 def make_tokens(corpus: Corpus, draft: Draft, moses: Optional[Path]) -> Dict[str, Dict[str, Any]]:
     """Write the tokens of all splits to ``text/``.
+
+    Args:
+        corpus: the raw files.
+        draft: the data folder.
+        moses: a checkout of Moses, whose scripts are then used, or None.
 
     Returns:
         for each split, the numbers of pairs that were read, kept, and removed by each rule.

@@ -1,4 +1,4 @@
-"""Average the last checkpoints of a run, with a record of which they are."""
+"""Average the last checkpoints of a run, and record which they are."""
 
 import sys
 from pathlib import Path
@@ -43,7 +43,7 @@ def _average_chosen(choice: checkpoints.Choice, output: Path) -> None:
         print(f"update {found.updates:,}: {found.path.name}")
     if choice.missing:
         missing = ", ".join(f"{update:,}" for update in choice.missing)
-        print(f"unequal spacing: no checkpoint of update {missing}", file=sys.stderr)
+        print(f"warning: unequal spacing, because update {missing} has no checkpoint", file=sys.stderr)
     checkpoints.average([found.path for found in choice.chosen], output)
     write_json(record_path, {**record, "sha256": sha256(output)})
     print(f"{output}: the mean of {len(choice.chosen)} checkpoints")

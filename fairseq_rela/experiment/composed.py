@@ -1,4 +1,4 @@
-"""The settings that Hydra composes for a task from the files of ``configs/``, for the records of a run."""
+"""The settings that Hydra composes for a task from the files of ``configs/``, for the record of a run."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from ..files.records import sha256
 
 
 def attention_overrides(attention: str) -> List[str]:
-    """Return the Hydra overrides that choose an attention; an attention of the user has no file in ``configs/``."""
+    """Return the Hydra overrides that choose an attention; the user's own attention has no file in ``configs/``."""
     shipped = (config_folder() / "attention" / f"{attention}.yaml").is_file()
     return [f"attention={attention}" if shipped else f"model.attention={attention}"]
 
@@ -38,7 +38,8 @@ def composed_values(task: str, overrides: Sequence[str] = ()) -> Dict[str, Any]:
     Interpolations stay as they are written. Settings that name folders, and Hydra's own, are left out.
 
     Args:
-        overrides: of the command line; those of the form ``GROUP=NAME`` choose files.
+        task: a name from :func:`fairseq_rela.experiment.tasks.task_names`.
+        overrides: Hydra overrides; those of the form ``GROUP=NAME`` choose files.
 
     Raises:
         InputError: one of the files is missing.
@@ -61,6 +62,7 @@ def _flat(values: Dict[str, Any], prefix: str) -> Iterator[Tuple[str, Any]]:
 
 
 def _composed(task: str, overrides: Sequence[str]) -> List[str]:
+    """Return the YAML files that Hydra composes, relative to ``configs/``; the file of the task comes first."""
     folder = config_folder()
     chosen = {key: name for key, _, name in (override.partition("=") for override in overrides)}
     files = [f"{task}.yaml"]

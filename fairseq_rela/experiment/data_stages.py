@@ -7,7 +7,7 @@ from typing import Any, Dict, Optional
 from ..corpora import extract as corpora
 from ..corpora import synthetic
 from ..corpora.download import fetch, fetch_all
-from ..corpora.ledger import why_not_of
+from ..corpora.ledger import why_outdated
 from ..corpora.spec import Sources
 from ..data import prepare as preparing
 from ..errors import InputError
@@ -15,6 +15,7 @@ from .experiment import Experiment
 
 
 def download(experiment: Experiment) -> None:
+    """Fetch the archives of the task, unless its text is already extracted."""
     if _extracted(experiment) is None:
         fetch_all(dict(experiment.spec.downloads), experiment.downloads, experiment.offline)
     else:
@@ -22,6 +23,7 @@ def download(experiment: Experiment) -> None:
 
 
 def extract(experiment: Experiment) -> None:
+    """Extract the raw text of the task from its archives, and print the counts of each corpus."""
     raw, spec, sources = experiment.raw_text, experiment.spec, _sources(experiment)
     record = _extracted(experiment)
     if record is None:
@@ -59,13 +61,18 @@ def _extracted(experiment: Experiment) -> Optional[Dict[str, Any]]:
     raw = experiment.raw_text
     record = corpora.finished(raw, _identity(experiment))
     for name, entry in (record or {}).get("archives", {}).items():
-        reason = why_not_of(entry, experiment.spec.downloads[name].mirrors)
+        reason = why_outdated(entry, experiment.spec.downloads[name].mirrors)
         if reason:
             raise InputError(f"{raw} was made from another {name}: {reason}; remove {raw} and run again")
     return record
 
 
 def prepare(experiment: Experiment) -> None:
+    """Make the data folder from the raw text, and print the counts of each split.
+
+    Raises:
+        InputError: the raw text is missing, or as :func:`fairseq_rela.data.prepare.prepare`.
+    """
     raw, spec = experiment.raw_text, experiment.spec
     if experiment.raw is None:
         if experiment.task == "synthetic":

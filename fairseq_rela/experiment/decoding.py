@@ -1,4 +1,4 @@
-"""Settings of the beam search."""
+"""The settings of the beam search, read from ``configs/``."""
 
 import math
 from typing import Any, NamedTuple, Optional
@@ -47,7 +47,7 @@ class Decoding(NamedTuple):
 
 
 def load_decoding(**given: Any) -> Decoding:
-    """Return the search of ``configs/decoding/paper.yaml`` and ``configs/defaults/decoding.yaml``.
+    """Return the settings in ``configs/decoding/paper.yaml`` and ``configs/defaults/decoding.yaml``.
 
     Args:
         given: values of fields that replace those of the files. A ``lenpen`` without a ``gnmt_lenpen`` replaces both.

@@ -54,10 +54,12 @@ class Experiment:
 
     @property
     def folder(self) -> Path:
+        """The folder of the task, ``root/TASK``."""
         return self.root / self.spec.label
 
     @property
     def downloads(self) -> Path:
+        """The folder of the downloaded archives, which all tasks share."""
         return self.root / "downloads"
 
     @property
@@ -67,15 +69,17 @@ class Experiment:
 
     @property
     def data(self) -> Path:
+        """The data folder, which all attentions share."""
         return self.folder / "data"
 
     @property
     def run(self) -> Path:
+        """The folder of the run: checkpoints, translations, records."""
         return self.folder / run_name(self.attention, self.overrides)
 
     @property
     def average(self) -> Path:
-        """The averaged checkpoint, with which the run is translated and analysed."""
+        """The averaged checkpoint, which translates the test set and is analysed."""
         return self.run / "average.pt"
 
     @property

@@ -62,7 +62,7 @@ def run_name(attention: str, overrides: Sequence[str]) -> str:
 
 
 def changes_the_model(override: str) -> bool:
-    """Return whether an override changes the trained model, not only the machine on which it is trained."""
+    """Return whether an override changes the trained model, not only the machine that trains it."""
     key, value = split_override(override)
     return key != "run" or not _ELSEWHERE.fullmatch(value)
 

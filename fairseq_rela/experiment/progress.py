@@ -1,4 +1,4 @@
-"""Progress of a fairseq training: size of an update, disk space, remaining time, and one line per epoch."""
+"""Show the progress of a training: size of an update, disk space, remaining time, and one line per epoch."""
 
 import re
 import shutil
@@ -54,6 +54,7 @@ class TrainingProgress:
         return line.strip() if line.startswith("attention:") else None
 
     def close(self) -> None:
+        """Close the progress bar."""
         if self._bar is not None:
             self._bar.close()
 
@@ -90,9 +91,7 @@ class TrainingProgress:
         self._told_time = True
         seconds = (planned - updates) / speed
         end = time.strftime("%Y-%m-%d %H:%M", time.localtime(time.time() + seconds))
-        return (
-            f"update {updates:,} of {planned:,}; at {speed:g} updates a second {_duration(seconds)} more, until {end}"
-        )
+        return f"update {updates:,} of {planned:,}; at {speed:g} updates/s {_duration(seconds)} remain, until {end}"
 
 
 def _duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Run the stages of an experiment; a stage whose complete result from the same inputs exists is skipped."""
+"""Run the stages of an experiment, and skip a stage whose complete result from the same inputs exists."""
 
 import time
 from contextlib import nullcontext
@@ -45,7 +45,7 @@ def reproduce(experiment: Experiment, stages: Sequence[str]) -> None:
             raise InputError(f"no stage {stage!r}; there are {', '.join(STAGES)}")
     refuse_reserved(experiment.overrides)
     experiment.check()
-    if "train" in stages:  # refuses missing config files now; training starts hours later
+    if "train" in stages:  # raises an error for missing config files now; training starts hours later
         checksums(experiment.task, [*attention_overrides(experiment.attention), *experiment.overrides])
     no_download = experiment.spec.sources is None or experiment.raw is not None
     for stage in STAGES:

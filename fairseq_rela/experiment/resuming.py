@@ -1,4 +1,4 @@
-"""Resume a training that was interrupted: which checkpoint to restore, and what to remove."""
+"""Resume an interrupted training: choose the checkpoint to restore, and find half-written ones."""
 
 import shutil
 from pathlib import Path
@@ -34,9 +34,9 @@ def restore_file(folder: Path, overrides: Sequence[str], good: Optional[Found]) 
     if good is None:
         raise InputError(f"{folder}: none of its checkpoints can be loaded; remove the folder and train again")
     if good.path == last:
-        print(f"going on from update {good.updates:,}")
+        print(f"resuming from update {good.updates:,}")
         return None
-    print(f"{last}: torn or missing; going on from {good.path.name} at update {good.updates:,}")
+    print(f"{last}: damaged or missing; resuming from {good.path.name} at update {good.updates:,}")
     return good.path
 
 
@@ -59,7 +59,7 @@ def complete(folder: Path, good: Optional[Found]) -> bool:
     return True
 
 
-def torn(folder: Path) -> List[Path]:
+def half_written(folder: Path) -> List[Path]:
     """Return the half-written checkpoints of a process that died; fairseq first writes to names ending in ``.tmp``."""
     return [path for path in folder.glob("checkpoint*.pt.tmp") if path.is_file()]
 
@@ -72,13 +72,13 @@ def refuse_full_disk(folder: Path) -> None:
     Raises:
         InputError: less space is free than the largest checkpoint takes, or than 1 MiB if there is none.
     """
-    halves = torn(folder)
-    sizes = [path.stat().st_size for path in [*folder.glob("checkpoint*.pt"), *halves]]
+    partial = half_written(folder)
+    sizes = [path.stat().st_size for path in [*folder.glob("checkpoint*.pt"), *partial]]
     free = shutil.disk_usage(folder).free
     if free < max(sizes, default=1 << 20):
-        for path in halves:
+        for path in partial:
             path.unlink()
         raise InputError(
-            f"{folder}: no space left on the disk for a checkpoint ({free / 1e6:,.0f} MB free); make room, and the "
-            "same command goes on from the newest good checkpoint"
+            f"{folder}: no space left on the disk for a checkpoint ({free / 1e6:,.0f} MB free); make room and rerun "
+            "the same command, which resumes from the newest good checkpoint"
         )

@@ -1,4 +1,4 @@
-"""The records of a training in its folder, by which a run with other settings is refused."""
+"""The record of a training in its folder, by which a run with other settings is refused."""
 
 from pathlib import Path
 from typing import Any, Dict
@@ -36,7 +36,13 @@ def record_start(folder: Path, settings: Dict[str, Any]) -> None:
 
 
 def refuse_different(folder: Path, what: str, record: Dict[str, Any], settings: Dict[str, Any]) -> None:
-    """Compare the recorded settings of a run with those that are wanted; overrides may be spelled differently.
+    """Raise if the recorded settings of a run differ from the given ones; overrides may be spelled differently.
+
+    Args:
+        folder: the run's folder.
+        what: a verb phrase for the message, such as ``was trained``.
+        record: the recorded settings.
+        settings: the given settings.
 
     Raises:
         InputError: they differ; the message starts with ``folder`` and ``what``.

@@ -1,4 +1,4 @@
-"""The stages from prepared data to an analysed model: train, average, translate, score, attention, analyze."""
+"""The stages of a run, from a data folder to an analysed model: train, average, translate, score, and two more."""
 
 import re
 from pathlib import Path
@@ -21,14 +21,17 @@ _SUBSET = re.compile(r"raw/test\.(.+)\.lines")
 
 
 def train(experiment: Experiment) -> None:
+    """Train the model of the run, see :func:`fairseq_rela.experiment.training.train`."""
     training.train(experiment.task, experiment.attention, experiment.data, experiment.run, experiment.overrides)
 
 
 def average(experiment: Experiment) -> None:
+    """Average the last checkpoints of the run; ``configs/defaults/experiment.yaml`` has their number."""
     average_last(experiment.run, load_defaults("experiment")["averaged"], experiment.average)
 
 
 def translate(experiment: Experiment) -> None:
+    """Translate the test set with the averaged checkpoint, and write ``translate.json``."""
     output, record_path = experiment.run / "test", experiment.run / "translate.json"
     decoding, averaged = load_decoding(), _checksum_of_stage(experiment.average, "average")
     data = DataFolder(experiment.data)
@@ -67,6 +70,11 @@ def _made_of(path: Path, inputs: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def score(experiment: Experiment) -> None:
+    """Score the translations of the test set and of its subsets, and write ``score.json``.
+
+    Raises:
+        InputError: the translations are missing, have changed, or were made from other data.
+    """
     data = DataFolder(experiment.data)
     lang = data.settings.target_lang
     references = (f"raw/test.{lang}", f"text/test.{lang}")
@@ -77,7 +85,7 @@ def score(experiment: Experiment) -> None:
     if translated.get("outputs") != _translations(experiment):
         raise InputError(f"{hypotheses} has changed since it was translated; run the stage translate again")
     if translated.get("data") != data.outputs:
-        raise InputError(f"{hypotheses} is of other data than {experiment.data}; run the stage translate again")
+        raise InputError(f"{hypotheses} was made from other data than {experiment.data}; run the stage translate again")
     texts = [list(read_lines(path)) for path in (hypotheses, *(data.path / name for name in references))]
     scores = _score(data, *texts)
     for name in data.outputs:
@@ -97,6 +105,7 @@ def _score(data: DataFolder, hypotheses: List[str], references: List[str], token
 
 
 def attention(experiment: Experiment) -> None:
+    """Measure which attention runs at each site and how sparse it is, and write ``attention.json``."""
     load_plugin()
     from ..analysis.analyze import summarise
 
@@ -113,6 +122,7 @@ def attention(experiment: Experiment) -> None:
 
 
 def analyze(experiment: Experiment) -> None:
+    """Analyse all layers and heads on the test set and the gold set, and write ``analysis.json``."""
     load_plugin()
     from ..analysis import analyze as analyses
     from ..analysis import record

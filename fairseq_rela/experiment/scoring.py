@@ -1,4 +1,4 @@
-"""Score translations by BLEU against the raw reference."""
+"""Score translations with sacreBLEU against the raw reference."""
 
 import math
 from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence

@@ -1,4 +1,4 @@
-"""Results as text for the terminal."""
+"""Show the results of a run as text for the terminal."""
 
 from typing import Any, Dict
 
@@ -7,6 +7,7 @@ from .experiment import Experiment
 
 
 def describe_score(scores: Dict[str, Any]) -> str:
+    """Return one line per score, with its signature: sacreBLEU, tokenised BLEU, and those of the subsets."""
     lines = [f"sacreBLEU {scores['bleu']:.2f}   {scores['signature']}"]
     if "tokenised_bleu" in scores:
         lines.append(f"tokenised BLEU {scores['tokenised_bleu']:.2f}   {scores['tokenised_signature']}")
@@ -25,7 +26,7 @@ def describe_attention(summary: Dict[str, Any]) -> str:
 
 
 def result_table(experiment: Experiment) -> str:
-    """Return the results of a run, a line each: BLEU and its signature, parameters, sparsity, attention that ran."""
+    """Return the results of a run, one per line: BLEU and its signature, parameters, sparsity, attention that ran."""
     scores = read_record(experiment.run / "score.json")
     summary = read_record(experiment.run / "attention.json")
     rows = {"": experiment.attention, "sacreBLEU": f"{scores['bleu']:.2f}"}

@@ -1,4 +1,4 @@
-"""The data of a task, read from its file in ``configs/corpus/``."""
+"""The tasks: their names, and the data of each, read from its file in ``configs/corpus/``."""
 
 import re
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from ..corpora.spec import (
     parse_expected,
     parse_sources,
 )
-from ..data.prepare import Corpus
+from ..data.corpus import Corpus
 from ..data.settings import Settings
 from ..errors import InputError
 from ..files.configs import config_folder, load_yaml
@@ -162,7 +162,7 @@ def _parse_files(files: Any, languages: Tuple[str, str]) -> Dict[str, Tuple[str,
 
 def _parse_gold(name: Any) -> Optional[str]:
     if name is not None and (not isinstance(name, str) or not name or Path(name).name != name):
-        raise InputError(f"gold: {name!r} is not the name of a file beside the test set")
+        raise InputError(f"gold: {name!r} is not the name of a file in the folder of the test set")
     return name
 
 

@@ -48,7 +48,7 @@ def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequ
     folder = DataFolder(data)
     meant = "-".join(load_task(task).settings.languages)
     if folder.pair != meant:
-        print(f"warning: {data} is of {folder.pair}, and {task} is made for {meant}", file=sys.stderr)
+        print(f"warning: {data} holds {folder.pair}, and {task} is made for {meant}", file=sys.stderr)
     folder.refuse_changed(name for name in folder.outputs if name.endswith((".bin", ".idx", ".txt")))
     training = _Training(task, attention, folder, save_dir.resolve(), overrides)
     refuse_misread(data.resolve())
@@ -58,6 +58,8 @@ def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequ
 
 
 class _Training(NamedTuple):
+    """The arguments of :func:`train`, checked and opened."""
+
     task: str
     attention: str
     data: DataFolder
@@ -92,6 +94,7 @@ class _Training(NamedTuple):
 
 
 def _train_alone(training: _Training) -> None:
+    """Train or resume, and write ``train.json``; the caller holds the lock of the folder."""
     folder, settings = training.folder, training.settings
     if is_trained(folder, settings):
         print(f"{folder}: already trained")
@@ -99,14 +102,17 @@ def _train_alone(training: _Training) -> None:
     good = checkpoints.newest_good(folder)
     restore = resuming.restore_file(folder, training.overrides, good)
     record_start(folder, settings)
-    for path in resuming.torn(folder):
+    for path in resuming.half_written(folder):
         path.unlink()
     if not resuming.complete(folder, good):
         _run(training, [f"checkpoint.restore_file={_quoted(restore)}"] if restore else [])
     last = checkpoints.find(folder)[0]
     model = safe_loading.load(last.path)["cfg"]["model"]
     if model["attention"] != training.attention:
-        raise InputError(f"{last.path} holds attention {model['attention']}, {training.attention} was asked for")
+        raise InputError(
+            f"{last.path} holds attention {model['attention']}, {training.attention} was requested; look into "
+            f"{folder / 'train.log'}"
+        )
     computed_by = _COMPUTED_BY.findall((folder / "train.log").read_text(encoding="utf-8"))
     write_json(folder / "train.json", {**settings, "updates": last.updates, "computed_by": computed_by})
     print(f"trained for {last.updates:,} updates; checkpoints in {folder}")

@@ -57,7 +57,7 @@ def read_hypotheses(path: PathLike, sentences: int) -> List[str]:
             raise InputError(f"{path}, line {number}: not `H-ID, score, hypothesis` in three columns")
         index = int(columns[0][2:])
         if index in best and index != last:
-            raise InputError(f"{path}, line {number}: a second translation of sentence {index}")
+            raise InputError(f"{path}, line {number}: a second translation of sentence {index}; give one output")
         best.setdefault(index, columns[2])
         last = index
     missing = [i for i in range(sentences) if i not in best]
@@ -106,6 +106,7 @@ def translate(
 def _translate_alone(
     data: Path, checkpoint: Path, output: Path, decoding: Decoding, subset: str, source: Optional[Path]
 ) -> Speed:
+    """Do the work of :func:`translate`; the caller holds the lock of the output."""
     from ..safe_loading import load  # imports torch
 
     state = load(checkpoint)  # refuses invalid or unsafe files before fairseq starts
@@ -172,7 +173,7 @@ def _read_speed(path: Path) -> Speed:
         if match:
             sentences, tokens, seconds = (value.replace(",", "") for value in match.groups())
             return Speed(int(sentences), int(tokens), float(seconds))
-    raise InputError(f"{path}: fairseq-generate did not report that it has finished")
+    raise InputError(f"{path}: fairseq-generate did not report that it has finished; run it again")
 
 
 def _some(ids: List[int]) -> str:

@@ -1,1 +1,1 @@
-"""Read and write files whole, lock folders, run worker processes and fairseq's commands."""
+"""Read and write files whole, lock them, read ``configs/``, run worker processes and fairseq's commands."""

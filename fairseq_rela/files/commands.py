@@ -19,7 +19,7 @@ def fairseq_command(module: str, arguments: Sequence[object]) -> List[str]:
     return [sys.executable, "-m", f"fairseq_cli.{module}", *map(str, arguments)]
 
 
-def shown(module: str, arguments: Sequence[object]) -> str:
+def shell_command(module: str, arguments: Sequence[object]) -> str:
     """Return a fairseq command as a user would type it in a shell, such as ``fairseq-train data``."""
     return " ".join(["fairseq-" + module.replace("_", "-"), *(shlex.quote(str(a)) for a in arguments)])
 
@@ -54,12 +54,12 @@ def run_fairseq(
     for argument in arguments:
         if isinstance(argument, Path):
             refuse_misread(argument)
-    print(f"$ {shown(module, arguments)}", flush=True)
+    print(f"$ {shell_command(module, arguments)}", flush=True)
     last: Deque[str] = deque(maxlen=20)
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         with open(log, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(f"$ {shown(module, arguments)}\n")
+            file.write(f"$ {shell_command(module, arguments)}\n")
             code = _run(fairseq_command(module, arguments), file, last, shorten)
     except BrokenPipeError:
         raise  # the reader of standard output has gone; the log is not the problem

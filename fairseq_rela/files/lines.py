@@ -81,7 +81,7 @@ class LineBlock:
                 file.seek(self.offset)  # type: ignore[arg-type]  # one of the two is set
                 self._content = file.read(self._bytes)
             if self._content.count(b"\n") != self._lines or not self._content.endswith(b"\n"):
-                raise InputError(f"{self.path} has changed while it was read; leave it alone and start again")
+                raise InputError(f"{self.path} has changed while it was read; do not write to it, and start again")
         return self._content
 
     def decode(self) -> List[str]:

@@ -26,11 +26,11 @@ def only_process(output: Path, doing: str = "made") -> Iterator[None]:
         doing: a participle for messages, such as "made" or "trained".
 
     Raises:
-        InputError: if another process holds the lock (the message names the process and what it does), or the lock
+        InputError: another process holds the lock (the message names the process and what it does), or the lock
             cannot be made.
     """
     if not output.name:
-        raise InputError(f"{output}: not a name that something can be {doing} under; give another")
+        raise InputError(f"{output}: not the name of a file or folder that can be {doing}; give another")
     path = output.with_name(f".{output.name}.lock")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The machine and the versions that a measurement is made with, for its record."""
+"""The machine and the versions of software of a measurement, for its record."""
 
 import platform
 from importlib import metadata
@@ -20,7 +20,11 @@ def processor() -> str:
 
 
 def versions(distributions: Sequence[str]) -> Dict[str, str]:
-    """Return the versions of Python, of this package, and of those of the distributions that are installed."""
+    """Return the versions of Python, of this package, and of installed distributions.
+
+    Args:
+        distributions: names of distributions; those that are not installed are left out.
+    """
     found = {"python": platform.python_version(), "fairseq_rela": __version__}
     for name in distributions:
         try:

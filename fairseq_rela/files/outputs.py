@@ -68,7 +68,7 @@ def refuse_overwriting(inputs: Iterable[PathLike], outputs: Iterable[PathLike]) 
     given = {Path(path).resolve() for path in inputs}
     for path in outputs:
         if Path(path).resolve() in given:
-            raise InputError(f"--output: {path} would be written over, which is to be read; choose another name")
+            raise InputError(f"--output: {path} is an input and would be overwritten; choose another name")
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def work_folder(output: Path) -> Iterator[Path]:
     The temporary folder of an interrupted run is removed first.
 
     Raises:
-        InputError: if the folder cannot be made, or another process is making it.
+        InputError: the folder cannot be made, or another process is making it.
     """
     if not output.name:
         raise InputError(f"--output {output}: give the name of a folder to make")

@@ -1,4 +1,4 @@
-"""Detect input that is not plain text: numbered lines of fairseq-generate, and subword pieces."""
+"""Detect numbered lines of fairseq-generate and subword pieces in what should be plain text."""
 
 import re
 from itertools import islice

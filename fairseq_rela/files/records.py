@@ -11,6 +11,11 @@ from .outputs import write_whole
 
 
 def write_json(path: PathLike, value: Any) -> None:
+    """Write a value as JSON, in UTF-8 and indented by two spaces.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
     # file names may be invalid UTF-8: such bytes become JSON escapes, which read_json turns back
     with write_whole(path, "wb") as file:
         text = json.dumps(value, indent=2, ensure_ascii=False, sort_keys=False)

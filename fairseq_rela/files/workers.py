@@ -24,10 +24,10 @@ def worker_pool(number: int, initialise: Optional[Callable[..., None]] = None, *
 
     Args:
         number: number of processes. With 1, this process does the work itself.
-        initialise: called once with ``arguments`` in each process before the work, or None.
+        initialise: function that is called once with ``arguments`` in each process before the work, or None.
 
     Raises:
-        InputError: if a process was killed, most likely because memory ran out.
+        InputError: a process was killed, most likely because memory ran out.
     """
     if number == 1:
         if initialise is not None:
@@ -47,7 +47,7 @@ def worker_pool(number: int, initialise: Optional[Callable[..., None]] = None, *
                     yield waiting.popleft().result()
             except BrokenProcessPool as error:
                 raise InputError(
-                    "a process that worked on the text was killed, for want of memory perhaps; give fewer --workers"
+                    "a worker process was killed, perhaps because memory ran out; give fewer --workers"
                 ) from error
             finally:
                 for future in waiting:
@@ -69,7 +69,7 @@ def blocks(items: Iterable[Item], size: int) -> Iterator[List[Item]]:
 def die_with_parent(parent: int) -> None:
     """Make Linux kill this process when its parent, whose process id is ``parent``, dies, even by ``kill -9``.
 
-    Otherwise the process would go on running, or wait forever. On other systems this function does nothing.
+    Otherwise the process would continue, or wait forever. On other systems this function does nothing.
     """
     try:
         ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG

@@ -1,4 +1,4 @@
-"""The choice of the kernel that computes rectified linear attention on a device (``--rela-backend``)."""
+"""Choose the kernel that computes rectified linear attention on a device (``--rela-backend``)."""
 
 from functools import lru_cache
 from typing import Callable, NamedTuple, Optional, Tuple
@@ -9,7 +9,7 @@ from torch import Tensor
 from . import gpu, relu_attention, rms_norm
 
 CHOICES = {
-    "auto": "a fused kernel where there is one, else plain PyTorch",
+    "auto": "a fused kernel if there is one, else plain PyTorch",
     "fused": "a fused kernel, or an error that says why there is none",
     "plain": "plain PyTorch always",
 }

@@ -26,15 +26,10 @@ def unavailable(
         head_dim: d_h, the number of columns of one head.
     """
     if dtype not in DTYPES:
-        return f"they know float16, bfloat16 and float32, not {str(dtype).replace('torch.', '')}"
+        return f"they support float16, bfloat16 and float32, not {str(dtype).replace('torch.', '')}"
     if head_dim > LARGEST_HEAD:
         return f"heads of {head_dim} columns are larger than {LARGEST_HEAD}"
     return _missing(torch.device(device))
-
-
-def available(device: torch.device, dtype: torch.dtype = torch.float32, head_dim: int = LARGEST_HEAD) -> bool:
-    """Return whether the kernels can compute with such tensors, see :func:`unavailable`."""
-    return unavailable(device, dtype, head_dim) is None
 
 
 @lru_cache(maxsize=None)
@@ -42,7 +37,7 @@ def _missing(device: torch.device) -> Optional[str]:
     """Return what the GPU, PyTorch or Triton of this machine lacks to run the kernels, or None."""
     if not INTERPRETED:
         if device.type != "cuda":
-            return f"they need an NVIDIA GPU, and this is a {device.type}"
+            return f"they need an NVIDIA GPU, and the device is {device.type}"
         if torch.version.cuda is None or not torch.cuda.is_available():
             return "this PyTorch sees no NVIDIA GPU"
         if torch.cuda.get_device_capability(device) < OLDEST_GPU:
@@ -53,7 +48,8 @@ def _missing(device: torch.device) -> Optional[str]:
         return "Triton is not installed: pip install triton"
     if tuple(int(part) for part in triton.__version__.split(".")[:2]) < OLDEST_TRITON:
         return (
-            f"Triton {triton.__version__} is older than {'.'.join(map(str, OLDEST_TRITON))}; that of torch 2.9 is not"
+            f"Triton {triton.__version__} is older than {'.'.join(map(str, OLDEST_TRITON))}; torch 2.9 and later bring "
+            "a newer one"
         )
     return None
 

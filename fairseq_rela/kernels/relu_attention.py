@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 TILED_FROM = 512  # keys; with fewer, computing the scores twice takes longer than reading them from memory
-CACHED = 32 * 2**20  # bytes of scores; fewer are computed once, because they fit into the caches
+CACHED = 32 * 2**20  # bytes; smaller scores are not divided into tiles, because they fit into the caches
 TILE = 16 * 2**20  # bytes of the scores of a tile
 
 
@@ -77,6 +77,7 @@ def _attend_to_all(
     num_heads: int,
     dropout: float,
 ) -> Tensor:
+    """Return the context of :func:`attend`, with all scores in memory at once."""
     tgt_len, bsz, dim = q.shape
     # (T, B, d) to (B*H, T, d_h)
     queries, keys, values = (x.reshape(len(x), bsz * num_heads, -1).transpose(0, 1) for x in (q, k, v))

@@ -17,7 +17,7 @@ Matrix products have operands in the precision of the inputs and sum in float32.
 at the counter (query, key // 8, sentence * H + head, 0). Each key gets 16 bits, so p is rounded to a multiple of
 2^-16.
 
-This module imports Triton; check :func:`fairseq_rela.kernels.gpu.available` first.
+This module imports Triton; :func:`fairseq_rela.kernels.gpu.unavailable` tells whether the kernels can run.
 """
 
 from functools import lru_cache

@@ -5,7 +5,7 @@ There, a fixed number of programs divide the rows among them, and each writes a 
 and gate; results are therefore bitwise reproducible on one GPU. Rows are divided by their largest absolute value
 before they are squared, so that squares neither overflow nor vanish.
 
-This module imports Triton; check :func:`fairseq_rela.kernels.gpu.available` first.
+This module imports Triton; :func:`fairseq_rela.kernels.gpu.unavailable` tells whether the kernels can run.
 """
 
 import math
@@ -189,7 +189,8 @@ def _norm_grad(
         z_tile = tl.load(z + offsets, mask=mask, other=0.0).to(tl.float32)
         through = tl.load(grad + offsets, mask=mask, other=0.0).to(tl.float32)
         normed, largest, root = _normed(z_tile, root_eps, SIZE)
-        # the symbols of rms_norm.py: through is a, product is t and then t g, of_gate is u
+        # y = sigmoid(w z) g n with n = z / RMS(z): `through` is the gradient of g n, `product` first that of g and
+        # then y times its gradient, `of_gate` that of w z
         if GATED:
             sigmoid = tl.sigmoid(w * z_tile)
             through *= sigmoid

@@ -78,10 +78,10 @@ class OwnOptions(FairseqDataclass):
     attention: str = dataclasses.field(
         default=DEFAULT_VARIANT, metadata={"help": f"attention variant: one of {', '.join(VARIANTS)}"}
     )
-    # a string; check_config makes one of a list in a Hydra override
+    # a string; check_config turns a list from a Hydra override into one
     attention_sites: Any = dataclasses.field(
         default=",".join(SITES),
-        metadata={"help": "where it is used, of encoder,decoder,cross; the sites left out keep softmax"},
+        metadata={"help": "where the variant is used: some of encoder,decoder,cross; the other sites use softmax"},
     )
     rela_backend: str = dataclasses.field(default="auto", metadata={"help": _choices(backends.CHOICES)})
     rela_init: str = dataclasses.field(
@@ -107,6 +107,7 @@ def _options_of_fairseq() -> List[tuple]:
 
 
 def _type_and_default(name: str, field: dataclasses.Field) -> tuple:
+    """Return the type of an option of fairseq's Transformer, and a field with its default and help."""
     metadata = dict(field.metadata)
     if name in ARCHITECTURES[MODEL_NAME]:
         metadata["help"] = f"{metadata.get('help', name)} (default: the architecture's)"
@@ -115,7 +116,7 @@ def _type_and_default(name: str, field: dataclasses.Field) -> tuple:
     if name in ("decoder_input_dim", "decoder_output_dim"):
         metadata["help"] = f"{name.replace('_', ' ')} (default: decoder_embed_dim)"
         return Optional[int], dataclasses.field(default=None, metadata=metadata)
-    # fairseq declares a list but uses a string such as "0,2,4"; complete_config makes that string of a list
+    # fairseq declares a list but uses a string such as "0,2,4"; complete_config turns a list into such a string
     if name.endswith("_layers_to_keep"):
         return Any, dataclasses.field(default=None, metadata=metadata)
     if field.default is not dataclasses.MISSING:

@@ -47,7 +47,7 @@ def keep_layers(state_dict: Dict[str, Any], side: str, kept: List[int]) -> Dict[
     if not set(kept) <= layers:
         raise InputError(
             f"--{side}-layers-to-keep {','.join(map(str, kept))}: the checkpoint has {side} layers from 0 to "
-            f"{len(layers) - 1}; keep only such"
+            f"{len(layers) - 1}; keep some of these"
         )
     new = {}
     for key, value in state_dict.items():
@@ -56,5 +56,5 @@ def keep_layers(state_dict: Dict[str, Any], side: str, kept: List[int]) -> Dict[
             new[key] = value
         elif int(match.group(1)) in kept:
             new[f"{side}.layers.{kept.index(int(match.group(1)))}.{key[match.end() :]}"] = value
-    logger.info(f"of the {len(layers)} {side} layers of the checkpoint {', '.join(map(str, kept))} are kept")
+    logger.info(f"{side} layers kept from the {len(layers)} of the checkpoint: {', '.join(map(str, kept))}")
     return new

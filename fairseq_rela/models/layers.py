@@ -33,6 +33,7 @@ class TransformerRelaEncoderLayer(transformer_layer.TransformerEncoderLayerBase)
             start_as_released(self)
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> MultiheadAttention:
+        """Return the self-attention of the layer; d is ``embed_dim``."""
         if not _is_variant("encoder", cfg):
             return super().build_self_attention(embed_dim, cfg)
         return _build_variant(embed_dim, cfg, cfg.encoder, self_attention=True)
@@ -52,12 +53,14 @@ class TransformerRelaDecoderLayer(transformer_layer.TransformerDecoderLayerBase)
     def build_self_attention(
         self, embed_dim: int, cfg: TransformerConfig, add_bias_kv: bool = False, add_zero_attn: bool = False
     ) -> MultiheadAttention:
+        """Return the self-attention of the layer; d is ``embed_dim``."""
         added = dict(add_bias_kv=add_bias_kv, add_zero_attn=add_zero_attn)
         if not _is_variant("decoder", cfg):
             return super().build_self_attention(embed_dim, cfg, **added)
         return _build_variant(embed_dim, cfg, cfg.decoder, self_attention=not cfg.cross_self_attention, **added)
 
     def build_encoder_attention(self, embed_dim: int, cfg: TransformerConfig) -> MultiheadAttention:
+        """Return the cross-attention of the layer; d is ``embed_dim``."""
         if not _is_variant("cross", cfg):
             return super().build_encoder_attention(embed_dim, cfg)
         size = cfg.encoder.embed_dim

@@ -37,7 +37,7 @@ def refuse_start_values(name: str) -> None:
     """Raise an error if ``name`` is not a key of :data:`CHOICES`.
 
     Raises:
-        InputError: there are no such start values.
+        InputError: ``name`` is not one of them.
     """
     if name not in CHOICES:
         raise InputError(f"--rela-init {name}: choose one of {', '.join(CHOICES)}")

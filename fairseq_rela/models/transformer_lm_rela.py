@@ -114,8 +114,8 @@ class TransformerLMRelaModel(TransformerLanguageModel):
         fresh = fresh_parameters(self, state_dict)
         if fresh:
             logger.warning(
-                f"the checkpoint has no norm for {len(fresh)} attention parameters, which start fresh: "
-                + ", ".join(fresh)
+                f"the checkpoint lacks {len(fresh)} parameters of attention norms and weights, which keep their start "
+                f"values: {', '.join(fresh)}"
             )
         with one_line_in_fairseq():
             try:

@@ -54,6 +54,8 @@ def _wrap(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
 
 
 class TransformerRelaEncoder(TransformerEncoderBase):
+    """fairseq's encoder with the chosen attention."""
+
     def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
         return _wrap(TransformerRelaEncoderLayer(cfg, return_fc=self.return_fc), cfg)
 
@@ -92,6 +94,7 @@ class TransformerRelaDecoder(TransformerDecoderBase):
         )
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor:
+        """Return fairseq's mask of future positions, marked so that a kernel need not read it."""
         return backends.mark_future(super().buffered_future_mask(tensor))
 
     def build_decoder_layer(self, cfg: TransformerConfig, no_encoder_attn: bool = False) -> nn.Module:
@@ -112,6 +115,15 @@ class TransformerRelaModel(TransformerModelBase):
 
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "TransformerRelaModel":
+        """Build the model, and log the attention of each site.
+
+        Args:
+            cfg: the flat config, changed in place: missing options get the values of the architecture.
+            task: fairseq's task, for its dictionaries.
+
+        Raises:
+            InputError: an option is invalid, see :func:`fairseq_rela.models.config.check_config`.
+        """
         arch = getattr(cfg, "_name", None) or getattr(cfg, "arch", None) or MODEL_NAME
         with one_line_in_fairseq():
             with open_dict(cfg) if OmegaConf.is_config(cfg) else nullcontext():
@@ -133,7 +145,8 @@ class TransformerRelaModel(TransformerModelBase):
     def load_state_dict(self, state_dict: Dict[str, Any], strict: bool = True, model_cfg=None, args=None):
         """Load parameters, also from a softmax Transformer or from a model with more layers than are kept.
 
-        Attention norms that the checkpoint lacks keep their start values, and a warning lists them.
+        Parameters of attention norms and weights that the checkpoint lacks keep their start values, and a warning
+        lists them.
 
         Args:
             state_dict: the parameters.
@@ -155,8 +168,8 @@ class TransformerRelaModel(TransformerModelBase):
         if fresh:
             state_dict.update(fresh)
             logger.warning(
-                f"the checkpoint has no norm for {len(fresh)} attention parameters, which start fresh: "
-                + ", ".join(fresh)
+                f"the checkpoint lacks {len(fresh)} parameters of attention norms and weights, which keep their start "
+                f"values: {', '.join(fresh)}"
             )
         with one_line_in_fairseq():
             try:
@@ -173,14 +186,23 @@ class TransformerRelaModel(TransformerModelBase):
 
 
 def _is_fused_parameter(key: str) -> bool:
+    """Return whether a parameter is one of :data:`~fairseq_rela.models.layers.FUSED_PARAMETERS`."""
     parts = key.split(".")
     return len(parts) == 4 and parts[:2] == ["encoder", "layers"] and parts[3] in FUSED_PARAMETERS
 
 
 def fresh_parameters(model: nn.Module, state_dict: Dict[str, Any]) -> Dict[str, Any]:
-    """Return the parameters of those attention norms and weights of which ``state_dict`` has no parameter.
+    """Return the parameters of attention norms and weights that a checkpoint of another attention lacks.
 
-    Attention modules that ``state_dict`` lacks altogether are left out.
+    A norm or weight function is left out if ``state_dict`` has one of its parameters, and so are attention modules
+    that ``state_dict`` lacks entirely: these are errors, which loading reports.
+
+    Args:
+        model: the model to load into.
+        state_dict: the parameters of the checkpoint.
+
+    Returns:
+        name to parameter, with the start values of ``model``.
     """
     fresh = {}
     for name, module in model.named_modules():

@@ -137,7 +137,7 @@ class Run:
 
 def _test_and_binaries(data: Path) -> Optional[Dict[str, str]]:
     """Return the checksums of the binarised data and the raw test set, or None if the data are not prepared."""
-    if not DataFolder.is_one(data):
+    if not DataFolder.is_prepared(data):
         return None
     outputs = DataFolder(data).outputs
     return {name: outputs[name] for name in outputs if name.endswith((".bin", ".idx")) or name.startswith("raw/test.")}

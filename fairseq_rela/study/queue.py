@@ -47,7 +47,7 @@ def prepare_data(folder: StudyFolder) -> None:
             f"prepare the data by `rela reproduce {study.task} softmax prepare`, then make them by "
             f"`python scripts/silver_alignment.py {experiment.data} --output {folder.gold}`"
         )
-    if not DataFolder.is_one(experiment.data):
+    if not DataFolder.is_prepared(experiment.data):
         reproduce(experiment, ("download", "extract", "prepare"))
 
 

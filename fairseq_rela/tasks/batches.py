@@ -1,4 +1,4 @@
-"""Training batches that save how they were made, to warn if an epoch is resumed with different batches.
+"""The batches of a training epoch, which save how they were made, to warn if an epoch resumes with other batches.
 
 fairseq saves how many batches of an epoch were used, and skips that many batches when it resumes. If the batch size,
 the seed or the number of processes has changed, the skipped batches are not the ones that were used: some sentences
@@ -63,6 +63,7 @@ class TrainingBatches(EpochBatchIterator):
         return digest.hexdigest()
 
     def state_dict(self) -> Dict[str, Any]:
+        """Return fairseq's state, with the options and the checksum of the batches."""
         return {**super().state_dict(), STATE: {**self.made_by, "checksum": self.checksum()}}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
@@ -80,19 +81,19 @@ class TrainingBatches(EpochBatchIterator):
                 raise
             with one_line_in_fairseq():
                 raise InputError(
-                    f"epoch {state_dict['epoch']} cannot go on: {changed}, and it has fewer batches now than were "
-                    "trained on; give the old value, or --reset-dataloader to begin again with epoch 1"
+                    f"epoch {state_dict['epoch']} cannot be resumed: {changed}, and it now has fewer batches than were "
+                    "trained on; give the old value, or --reset-dataloader to start again with epoch 1"
                 ) from error
         if changed is not None and self.shard_id == 0:
             logger.warning(
-                f"epoch {state_dict['epoch']} goes on with other batches: {changed}; until it ends some sentences are "
-                "trained on twice and others not at all; give the old value to avoid that"
+                f"epoch {state_dict['epoch']} is resumed with other batches: {changed}; in this epoch some sentences "
+                "are trained on twice and others not at all; give the old value to avoid that"
             )
         elif done % self._update_freq(state_dict["epoch"]) and self.shard_id == 0:
             logger.warning(
-                f"epoch {state_dict['epoch']} goes on after {done} batches, which --update-freq "
-                f"{self._update_freq(state_dict['epoch'])} does not divide: fairseq trains on the whole epoch once "
-                "more after it; give the old value to avoid that"
+                f"epoch {state_dict['epoch']} is resumed after {done} batches, which --update-freq "
+                f"{self._update_freq(state_dict['epoch'])} does not divide: after it, fairseq trains on the whole "
+                "epoch again; give the old value to avoid that"
             )
 
     def _update_freq(self, epoch: int) -> int:
@@ -102,6 +103,7 @@ class TrainingBatches(EpochBatchIterator):
         return int(self.update_freq[min(epoch, len(self.update_freq)) - 1])
 
     def _what_changed(self, before: Dict[str, Any]) -> str:
+        """Return which of :data:`OPTIONS` differ from those in a saved state, for a message."""
         changes = [
             f"{option} is {self.made_by.get(name)}, was {before.get(name)}"
             for name, option in OPTIONS.items()

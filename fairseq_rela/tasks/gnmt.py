@@ -40,8 +40,11 @@ class GNMTScoring:
 
 
 class GNMTSequenceGenerator(GNMTScoring, SequenceGenerator):
-    pass
+    """fairseq's beam search with GNMT scoring."""
 
 
 class GNMTSequenceGeneratorWithAlignment(SequenceGeneratorWithAlignment, GNMTSequenceGenerator):
-    """GNMT scoring with alignments. fairseq's class stands first, because it calls ``super()._generate``."""
+    """fairseq's beam search with GNMT scoring and alignments.
+
+    fairseq's class comes first, because it calls ``super()._generate``.
+    """

@@ -52,6 +52,8 @@ def _emptied(hypothesis: Dict[str, Any], eos: int) -> Dict[str, Any]:
 
 @dataclass
 class TranslationRelaConfig(TranslationConfig):
+    """The options of fairseq's task ``translation``, and the length penalty of the paper."""
+
     gnmt_lenpen: Optional[float] = field(
         default=None,
         metadata={
@@ -64,6 +66,12 @@ class TranslationRelaConfig(TranslationConfig):
 
 
 def _require_data(cfg: TranslationRelaConfig) -> None:
+    """Raise unless the data folder has the dictionaries of the two languages.
+
+    Raises:
+        InputError: the folder or a dictionary is missing, or the languages are unknown, equal or not those of the
+            folder.
+    """
     if not cfg.data or "://" in cfg.data:
         return  # a remote folder cannot be checked here
     folders = [Path(path) for path in utils.split_paths(cfg.data)]
@@ -74,10 +82,12 @@ def _require_data(cfg: TranslationRelaConfig) -> None:
     if None in langs:
         langs = data_utils.infer_language_pair(str(folders[0]))
     if None in langs:
-        raise InputError(f"{folders[0]}: its languages do not show; give --source-lang and --target-lang")
+        raise InputError(
+            f"{folders[0]}: its file names do not tell the languages; give --source-lang and --target-lang"
+        )
     for option, given, found in zip(("--source-lang", "--target-lang"), (cfg.source_lang, cfg.target_lang), langs):
         if given not in (None, found):  # if one language is missing, fairseq infers both and ignores the other
-            raise InputError(f"{option} {given} is not what {folders[0]} is of, {'-'.join(langs)}; give both languages")
+            raise InputError(f"{option} {given}: {folders[0]} holds {'-'.join(langs)}; give both languages")
     if langs[0] == langs[1]:
         raise InputError(f"source and target language are both {langs[0]}; give two different ones")
     for lang in langs:
@@ -138,6 +148,11 @@ class TranslationRelaTask(TranslationTask):
         return model
 
     def load_dataset(self, split: str, *args: Any, **kwargs: Any) -> None:
+        """Load a subset of the data folder.
+
+        Raises:
+            InputError: the subset does not exist, or ``--load-alignments`` is given and it has no alignments.
+        """
         try:
             super().load_dataset(split, *args, **kwargs)
         except FileNotFoundError as error:
@@ -162,6 +177,7 @@ class TranslationRelaTask(TranslationTask):
                 )
 
     def state_dict(self) -> Dict[str, Any]:
+        """Return the state of the task for a checkpoint, with the identity of the training data."""
         return {**super().state_dict(), TASK_STATE: self.data_identity}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
@@ -190,6 +206,7 @@ class TranslationRelaTask(TranslationTask):
         return identity(self.cfg.source_lang, self.cfg.target_lang, *checksums)
 
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return fairseq's iterator: :class:`TrainingBatches` in training, else one that drops no sentence."""
         # only training sets ignore_invalid_inputs, which skips sentences that are too long
         training = dataset is self.datasets.get(self.cfg.train_subset) and kwargs.get("ignore_invalid_inputs")
         if not training:
@@ -205,6 +222,10 @@ class TranslationRelaTask(TranslationTask):
         return iterator
 
     def train_step(self, sample: Any, model: Any, criterion: Any, *args: Any, **kwargs: Any) -> Any:
+        """Train on a batch as fairseq does; request no attention weights if the loss does not read them.
+
+        A fused kernel cannot return weights, and fairseq's decoder requests those of its last layer in every pass.
+        """
         decoder = getattr(model, "decoder", None)
         if not isinstance(decoder, TransformerRelaDecoder):
             return super().train_step(sample, model, criterion, *args, **kwargs)
@@ -242,9 +263,14 @@ class TranslationRelaTask(TranslationTask):
     def build_generator(
         self, models: Any, args: Any, seq_gen_cls: Any = None, extra_gen_cls_kwargs: Any = None, **kwargs: Any
     ) -> Any:
+        """Build the sequence generator with the length penalty and the alignments that the options request.
+
+        Raises:
+            InputError: options that exclude each other are given.
+        """
         with one_line_in_fairseq():
             kind = _alignment_kind(args)
-        # softmax rows already sum to one, so fairseq's own function serves
+        # softmax rows already sum to one, so fairseq's own function is right
         soft = soft_alignment if any(map(has_variant_cross_attention, models)) else utils.extract_soft_alignment
         extract = {"hard": hard_alignment, "soft": soft}.get(kind or "")
         if extract and getattr(args, "score_reference", False):

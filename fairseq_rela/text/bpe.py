@@ -26,12 +26,16 @@ def undo(line: str) -> str:
 
 
 class Segmenter(Dict[str, str]):
-    """Maps a word to its pieces, joined by spaces; each word is split once, by subword-nmt's ``BPE``.
+    """Dictionary from a word to its pieces, joined by spaces; subword-nmt's ``BPE`` splits each word once.
 
-    It is a dictionary, because a lookup in it runs no Python code. A full one is emptied instead of refusing new words:
-    frequent words are soon in it again, and a corpus whose parts differ from each other stays fast. Pickling drops the
-    words.
+    A full dictionary is emptied instead of refusing new words: frequent words are soon in it again, and a corpus whose
+    parts differ from each other stays fast. Pickling drops the words.
+
+    Args:
+        bpe: subword-nmt's segmenter.
     """
+
+    # a dictionary, because a lookup runs no Python code
 
     def __init__(self, bpe: apply_bpe.BPE) -> None:
         super().__init__()
@@ -51,11 +55,11 @@ class Segmenter(Dict[str, str]):
             pieces = " ".join(self._bpe.segment_tokens([word]))
         except RecursionError as error:
             raise InputError(
-                f"the word {word!r} cannot be split; has it, or the text of the codes, a {END}?"
+                f"the word {word!r} cannot be split; remove {END} from it and from the text of the codes"
             ) from error
         self._bpe.cache.clear()  # grows without limit
         if undo(pieces) != word:
-            raise InputError(f"the word {word!r} is not what is left of its BPE pieces {pieces!r} when they are joined")
+            raise InputError(f"the BPE pieces {pieces!r} of {word!r} do not join to this word; remove @@ from the text")
         if len(self) >= MAX_CACHED:
             self.clear()
         self[word] = pieces
@@ -140,6 +144,7 @@ def read_vocabulary(path: PathLike) -> Iterator[Tuple[str, int]]:
 
 
 def write_vocabulary(path: PathLike, pieces: Dict[str, int]) -> None:
+    """Write the pieces and their frequencies, the most frequent piece first and then in the order of code points."""
     with write_whole(path) as file:
         for piece, count in sorted(pieces.items(), key=lambda item: (-item[1], item[0])):
             file.write(f"{piece} {count}\n")

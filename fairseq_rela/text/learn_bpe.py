@@ -9,7 +9,6 @@ from tqdm import tqdm
 from ..errors import InputError
 
 END = "</w>"  # end of a word; part of its last symbol
-INSIDE = "@@"  # end of a piece that is not the last one of a word
 _HEADER = "#version: 0.2"  # codes in which the end of a word is part of its last symbol
 _MIN_FREQUENCY = 2  # minimum frequency of a merged pair; subword-nmt's default
 Pair = Tuple[str, str]

@@ -25,9 +25,12 @@ _ALNUM = r"\p{Alphabetic}\p{Nd}"
 
 
 def _refuse_untested() -> None:
-    """Raise if nobody has tested this version of sacremoses.
+    """Raise if this version of sacremoses has not been compared with Moses.
 
-    This is an error, not a warning, because other tokens make other data, which would be noticed after the training.
+    This is an error, not a warning, because other tokens make other data, which is noticed only after the training.
+
+    Raises:
+        InputError: the version is not one of the tested series.
     """
     version = metadata.version("sacremoses")
     if ".".join(version.split(".")[:2]) not in _TESTED:
@@ -49,7 +52,11 @@ class _Pattern:
 
 
 class Normaliser(MosesPunctNormalizer):
-    """Normalises punctuation as normalize-punctuation.perl does."""
+    """Normalise punctuation as normalize-punctuation.perl does.
+
+    Args:
+        language: ISO 639-1 code.
+    """
 
     def __init__(self, language: str) -> None:
         super().__init__(lang=language, perl_parity=True)
@@ -64,6 +71,7 @@ class Normaliser(MosesPunctNormalizer):
         self._rules = [(_needed(rule), re.compile(rule, re.ASCII).sub, by) for rule, by in self.substitutions]
 
     def normalize(self, text: str) -> str:
+        """Return a line with the punctuation of Moses."""
         for needed, substitute, replacement in self._rules:
             if needed in text:
                 text = substitute(replacement, text)
@@ -81,10 +89,13 @@ def _needed(rule: str) -> str:
 
 
 class Tokenizer(MosesTokenizer):
-    """Tokenises as tokenizer.perl does.
+    """Tokenise as tokenizer.perl does.
+
+    Args:
+        language: ISO 639-1 code.
 
     Raises:
-        InputError: nobody has tested this version of sacremoses.
+        InputError: this version of sacremoses has not been compared with Moses.
     """
 
     def __init__(self, language: str) -> None:
@@ -125,13 +136,18 @@ class Tokenizer(MosesTokenizer):
     def _rule(pattern: str, replacement: str, needs: str) -> Tuple[_Pattern, str]:
         return _Pattern(regex.compile(pattern), needs), replacement
 
+    # sacremoses calls these two; its own versions use its lists of letters
+
     def islower(self, text: str) -> bool:
+        """Return whether the first character is a lower-case letter."""
         return self._is_lower(text) is not None
 
     def isanyalpha(self, text: str) -> bool:
+        """Return whether any character is a letter."""
         return self._is_alpha(text) is not None
 
     def handles_nonbreaking_prefixes(self, text: str) -> str:
+        """Return the text with the final period of each word split off, except after an abbreviation."""
         text = text.strip()
         # Moses splits the final period of a line even after an abbreviation, sacremoses does not
         if text.endswith(".") and text[-2:-1] not in ("", " ", "."):
@@ -141,10 +157,13 @@ class Tokenizer(MosesTokenizer):
 
 
 class Detokenizer(MosesDetokenizer):
-    """Detokenises as detokenizer.perl does.
+    """Detokenise as detokenizer.perl does.
+
+    Args:
+        language: ISO 639-1 code.
 
     Raises:
-        InputError: nobody has tested this version of sacremoses.
+        InputError: this version of sacremoses has not been compared with Moses.
     """
 
     # Put before a token, so that sacremoses' rules do not match it: _FREE keeps the space before the token, _JOINED
@@ -167,6 +186,7 @@ class Detokenizer(MosesDetokenizer):
         self._ends_with_alnum = regex.compile(rf"[{_ALNUM}]$").search
 
     def detokenize(self, tokens: Sequence[str], return_str: bool = True, unescape: bool = True) -> Any:
+        """Return the text of a line of tokens; the other arguments are those of sacremoses and are ignored."""
         text = self.AGGRESSIVE_HYPHEN_SPLIT[0].sub("-", f" {' '.join(tokens)} ")
         if "&" in text:
             text = self.unescape_xml(text)
@@ -199,7 +219,11 @@ def _pairs(tokens: Sequence[str]) -> Iterator[Tuple[str, str]]:
 
 
 class Scripts:
-    """Two scripts of a Moses checkout, run on blocks of lines.
+    """The normaliser and the tokeniser of a Moses checkout, run on blocks of lines.
+
+    Args:
+        folder: the checkout.
+        language: ISO 639-1 code.
 
     Raises:
         InputError: a script is missing, or fails when it is run.
@@ -214,9 +238,11 @@ class Scripts:
                 raise InputError(f"{script}: no such script; give the folder of a checkout of moses-smt/mosesdecoder")
 
     def normalise(self, lines: List[str]) -> List[str]:
+        """Return the lines after normalize-punctuation.perl."""
         return self._run(self._normalise, lines)
 
     def tokenise(self, lines: List[str]) -> List[str]:
+        """Return the lines after ``tokenizer.perl -a``."""
         return self._run(self._tokenise, lines)
 
     @staticmethod
@@ -229,14 +255,16 @@ class Scripts:
             )
         except OSError as error:
             raise InputError(
-                f"perl cannot be run ({error.strerror or error}); install it, or use no scripts"
+                f"perl cannot be run ({error.strerror or error}); install it, or leave --moses out"
             ) from error
         if result.returncode:
-            said = result.stderr.decode("utf-8", "replace").strip().split("\n")[-1]
-            raise InputError(f"{script} failed with exit status {result.returncode}: {said}")
+            last_line = result.stderr.decode("utf-8", "replace").strip().split("\n")[-1]
+            raise InputError(f"{script} failed with exit status {result.returncode}: {last_line}")
         output = result.stdout.decode("utf-8", "replace").split("\n")[:-1]
         if len(output) != len(lines):
-            raise InputError(f"{script} made {len(output)} lines of {len(lines)}; use a newer Moses, or no scripts")
+            raise InputError(
+                f"{script} made {len(output)} lines of {len(lines)}; use a newer Moses, or leave --moses out"
+            )
         return output
 
 

@@ -20,7 +20,7 @@ from .moses import Detokenizer, Normaliser, Scripts, Tokenizer
 # All control, format, surrogate, private-use and unassigned characters, and the line and paragraph separators. Each
 # becomes a space, as in Moses' remove-non-printing-char.perl.
 _NON_PRINTING = regex.compile(r"[\p{C}\u2028\u2029]")
-# those at which some program may end a line, and those that UTF-8 cannot encode
+# the characters at which some program may end a line, and those that UTF-8 cannot encode
 _BREAKS = regex.compile(r"[\p{Cc}\p{Cs}\u2028\u2029]")
 _SPACES = re.compile(r"\s+")
 # "@@ " marks a BPE piece that is not the end of a word, so a text must not contain it

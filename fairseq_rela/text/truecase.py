@@ -25,7 +25,7 @@ _COUNT = re.compile(r"\([0-9][0-9.e+-]*(/[0-9][0-9.e+-]*)?\)")
 
 
 def count_casings(lines: Iterable[str]) -> Any:
-    """Return the frequency of each word in places where its case is its own, not at the start of a sentence.
+    """Return the frequency of each word, counted where it is not the first word of a sentence.
 
     Returns:
         a ``Counter``. The counters of several blocks of lines can be added.
@@ -106,5 +106,6 @@ def detruecase(line: str) -> str:
 
 
 def _lower(word: str) -> str:
+    """Return a word in lower case as Perl does."""
     # Perl lower-cases Σ to σ everywhere, Python to ς at the end of a word
     return word.replace("Σ", "σ").lower()
