@@ -40,7 +40,7 @@ setup(
         "study": ["scipy"],
         "slurm": ["hydra-submitit-launcher"],
         "gpu": ["triton>=3"],
-        "test": ["hypothesis", "mypy", "pytest", "pytest-xdist", "ruff"],
+        "test": ["hypothesis", "mypy", "pytest", "pytest-xdist", "ruff", "scipy"],
     },
     entry_points={"console_scripts": ["rela = fairseq_rela.cli:main"]},
     classifiers=[

@@ -67,7 +67,7 @@ make_environment() { # name folder
                 "${pip[@]}" --no-deps fairseq==0.12.2 &&
                 "${pip[@]}" hydra-core==1.3.2 omegaconf==2.3.0 regex sacrebleu==2.6.0 tqdm bitarray cffi Cython \
                     subword-nmt==0.3.8 sacremoses entmax==1.3 filelock jinja2 PyYAML requests \
-                    jieba 'numpy<1.24' pytest hypothesis
+                    jieba scipy 'matplotlib>=3.7' 'numpy<1.24' pytest hypothesis
             ;;
     esac && "${pip[@]}" --no-deps --editable "$ROOT" && touch "$folder/.complete"
 }
