@@ -6,6 +6,7 @@ strings, so this module tests the behaviour itself.
 
 import functools
 import logging
+import types
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,6 +89,17 @@ def probe_fairseq() -> FairseqBehaviour:
         fuses_encoder="_load_from_state_dict" in vars(TransformerEncoderLayerBase),
         keeps_old_class=keeps_old_class,
     )
+
+
+def restore_numpy_names() -> None:
+    """Give numpy the name ``numpy.compat.long`` again, which numpy 2.3 removed and fairseq still uses.
+
+    Without it, ``fairseq-interactive`` fails for language models, in fairseq's ``TokenBlockDataset``.
+    """
+    import numpy
+
+    if not hasattr(numpy, "compat"):
+        numpy.compat = types.SimpleNamespace(long=int)  # type: ignore[attr-defined]
 
 
 def load_checkpoints_as_data() -> None:

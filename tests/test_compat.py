@@ -37,6 +37,12 @@ def test_a_compiled_part_for_another_numpy_is_named_with_its_true_cause(tmp_path
     assert reason in last and "numpy" in last and "During handling" not in result.stderr
 
 
+def test_fairseq_finds_the_integer_that_numpy_removed():
+    """Its TokenBlockDataset, which fairseq-interactive uses for language models."""
+    compat.restore_numpy_names()
+    assert np.zeros(2, dtype=np.compat.long).dtype.kind == "i"
+
+
 def test_every_dataclass_of_the_plugin_is_one_on_python_3_12():
     """B30: from 3.11 on, a default that can change is refused when the class is made, not only a list or dict."""
     from fairseq.dataclass import FairseqDataclass
