@@ -16,9 +16,12 @@ def _bench_options(parser: Parser) -> None:
     parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds: four minutes on two cores")
     parser.add_argument(
         "--parts",
-        help=f"what to measure (default: {parts}; with --checkpoints decoding, with --data alone training)",
+        help=f"what to measure; also lm, language models by length of contexts (default: {parts}; with --checkpoints "
+        "decoding, with --data alone training)",
     )
-    parser.add_argument("--lengths", help="of the core, such as 1024,8192 (default: 16 to 8192, to 512 where quick)")
+    parser.add_argument(
+        "--lengths", help="of the core or of contexts, such as 1024,8192 (default: to 8192; core to 512 where quick)"
+    )
     parser.add_argument("--threads", type=positive, help="of the CPU (default: torch's choice)")
     parser.add_argument("--name", help="folder in --output (default: the device, and -quick)")
     parser.add_argument("--output", type=Path, default=Path("benchmarks"), help="where the folder is made")
