@@ -17,7 +17,7 @@ from fairseq_rela.analysis.contexts import read_contexts
 from fairseq_rela.errors import InputError
 from fairseq_rela.models.transformer_lm_rela import TransformerLMRelaModel
 from fairseq_rela.models.transformer_rela import attention_modules
-from fairseq_rela.report import write_report
+from fairseq_rela.report.page import write_report
 from fairseq_rela.variants import find_variant
 
 LENGTH = 12  # pieces of a context; the last one of the subset is shorter

@@ -57,10 +57,10 @@ def analyze(
             are not finite.
     """
     chosen = Options(**options)
-    checksums = data_checksums(data, subset)
+    about = {"data": data_checksums(data, subset), "subset": subset}
     model, task = load_model(checkpoint, data)
+    about = {"checkpoint": str(checkpoint), "sha256": sha256(checkpoint), **about}
     if is_language_model(task):
-        about = {"checkpoint": str(checkpoint), "sha256": sha256(checkpoint), "data": checksums, "subset": subset}
         return _analyze_contexts(model, task, chosen, about)
     sentences = read_sentences(task, data, subset)
     refuse_hidden_words(sentences, task, data, subset, chosen.gold is not None)
@@ -84,7 +84,6 @@ def analyze(
             for level in levels.values():
                 level.add_shuffled(batch)
 
-    about = {"checkpoint": str(checkpoint), "sha256": sha256(checkpoint), "data": checksums, "subset": subset}
     record = _describe_model(model, task, {**about, "sentences": len(sentences)})
     return {
         **record,
