@@ -123,7 +123,7 @@ def test_rates_are_those_of_a_loop_over_single_contexts(attention, task, analyze
     if attention != "softmax":
         assert 0 < result["sites"]["decoder"]["null_rate"] < 1
     else:
-        assert result["sites"]["decoder"]["sparsity"] == 0
+        assert result["sites"]["decoder"]["null_rate"] == 0
 
 
 def test_diversity_of_softmax_is_the_jensen_shannon_divergence(task, analyze):

@@ -41,8 +41,7 @@ def analyze(
 
     Args:
         checkpoint: checkpoint of this plugin or of a fairseq Transformer.
-        data: the data folder of the model, of ``rela prepare`` or of fairseq-preprocess. A language model has neither
-            source nor alignments; its numbers are of pieces, and also by position in the context.
+        data: the data folder of the model, of ``rela prepare`` or of fairseq-preprocess.
         subset: the subset of the data folder to analyse.
         words: the words of both sides of each pair in the original files of the subset, see
             :func:`fairseq_rela.data.pairs.binarised_pairs`. Alignments and the gold alignment then count these words
@@ -57,9 +56,9 @@ def analyze(
             are not finite.
     """
     chosen = Options(**options)
-    about = {"data": data_checksums(data, subset), "subset": subset}
+    checksums = data_checksums(data, subset)
     model, task = load_model(checkpoint, data)
-    about = {"checkpoint": str(checkpoint), "sha256": sha256(checkpoint), **about}
+    about = {"checkpoint": str(checkpoint), "sha256": sha256(checkpoint), "data": checksums, "subset": subset}
     if is_language_model(task):
         return _analyze_contexts(model, task, chosen, about)
     sentences = read_sentences(task, data, subset)
