@@ -6,6 +6,7 @@ strings, so this module tests the behaviour itself.
 
 import functools
 import logging
+import types
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,17 @@ def drops_last_batch() -> bool:
         required_batch_size_multiple=2,
     )
     return sum(len(batch) for batch in batches) < 3
+
+
+def restore_numpy_names() -> None:
+    """Give numpy the name ``numpy.compat.long`` again, which numpy 2.3 removed and fairseq still uses.
+
+    Without it, ``fairseq-interactive`` fails for language models, in fairseq's ``TokenBlockDataset``.
+    """
+    import numpy
+
+    if not hasattr(numpy, "compat"):
+        numpy.compat = types.SimpleNamespace(long=int)  # type: ignore[attr-defined]
 
 
 def load_checkpoints_as_data() -> None:

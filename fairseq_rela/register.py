@@ -14,6 +14,7 @@ def register() -> None:
 
     compat.require_fairseq()
     compat.load_checkpoints_as_data()
+    compat.restore_numpy_names()
 
     from fairseq.models import MODEL_REGISTRY
     from fairseq.tasks import TASK_REGISTRY

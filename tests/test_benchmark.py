@@ -275,6 +275,25 @@ def test_figures_are_drawn_from_the_record(result, tmp_path):
     assert [path.name for path in draw({"flops": result["flops"]}, tmp_path)] == ["flops.png"]
 
 
+def test_language_models_by_the_length_of_contexts(tmp_path):
+    """The figure, the lines of the terminal, and a peak that grows with the tokens of an update."""
+    from fairseq_rela.benchmark.models import Size
+
+    plan = PLAN._replace(seconds=0.1, rounds=(1, 2), lm=(Size(1, 16, 16, 2, 30), 16, (8, 16, 64)))
+    result = run_benchmark(tmp_path, plan, parts=["lm"], progress=lambda line: None)
+    assert [(cell["length"], cell["batch"]) for cell in result["lm"]] == [(8, 2), (16, 1), (64, 1)]
+    for cell in result["lm"]:
+        assert set(cell["seconds"]) | set(cell["skipped"]) == {"softmax", "rela_g"}
+        check_summary(cell["seconds"]["softmax"])
+    peaks = [cell["peak_bytes"]["softmax"] for cell in result["lm"]]
+    assert peaks[2] > 64 * 30 * 4 and peaks[2] > 2 * peaks[1] > 0  # at least the logits in float32
+    assert "language model, T=64, batch 1: softmax 1.00" in describe_result(result)
+    pytest.importorskip("matplotlib")
+    from fairseq_rela.benchmark.figures import draw
+
+    assert [path.name for path in draw(result, tmp_path)] == ["lm.png"]
+
+
 def test_hypotheses_have_the_requested_length():
     """Otherwise the variants would need different numbers of steps."""
     lengths = []

@@ -37,6 +37,12 @@ def test_an_extension_compiled_for_another_numpy_is_named_as_the_cause(tmp_path)
     assert reason in last and "numpy" in last and "During handling" not in result.stderr
 
 
+def test_fairseq_finds_the_integer_that_numpy_removed():
+    """Its TokenBlockDataset, which fairseq-interactive uses for language models."""
+    compat.restore_numpy_names()
+    assert np.zeros(2, dtype=np.compat.long).dtype.kind == "i"
+
+
 def test_every_dataclass_of_the_plugin_is_valid_on_python_3_12():
     """B30: Python 3.11 and later refuse every mutable default, not only lists and dictionaries."""
     from fairseq.dataclass import FairseqDataclass

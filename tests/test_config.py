@@ -26,7 +26,7 @@ def compose(task, *overrides):
 
     GlobalHydra.instance().clear()
     hydra_init(task)
-    with initialize_config_dir(config_dir=str(CONFIGS)):
+    with initialize_config_dir(config_dir=str(folder)):
         cfg = compose(task, overrides=["common.user_dir=x", "task.data=d", "checkpoint.save_dir=s", *overrides])
         return OmegaConf.to_container(cfg, resolve=True)
 
@@ -131,6 +131,15 @@ def test_every_choice_of_every_group_composes(group):
         if path.stem == "slurm":
             pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
         assert compose("synthetic", f"{group}={path.stem}")
+
+
+def test_the_language_model_composes():
+    cfg = compose("language_model", "model.attention=softmax", folder=CONFIGS / "lm")
+    assert cfg["model"]["_name"] == "transformer_lm_rela_tiny" and cfg["model"]["attention"] == "softmax"
+    assert cfg["task"]["_name"] == "language_modeling" and cfg["task"]["tokens_per_sample"] == 512
+    warmup = cfg["lr_scheduler"]["warmup_updates"]
+    assert cfg["lr_scheduler"]["warmup_init_lr"] == pytest.approx(cfg["optimization"]["lr"][0] / warmup)
+    assert "language_model" not in tasks.task_names()
 
 
 def test_decoding_settings_come_from_the_yaml():

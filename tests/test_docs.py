@@ -92,7 +92,11 @@ def parse_fairseq(program, arguments):
         "generate": options.get_generation_parser,
         "interactive": lambda: options.get_generation_parser(interactive=True),
         "validate": options.get_validation_parser,
+        "eval-lm": options.get_eval_lm_parser,
     }
+    if program == "preprocess":  # it has no model, which parse_args_and_arch asks for
+        options.get_preprocessing_parser().parse_args(arguments)
+        return
     options.parse_args_and_arch(parsers[program](), input_args=arguments)
 
 
@@ -101,12 +105,13 @@ def parse_hydra(arguments):
     from test_config import compose
 
     name = arguments[arguments.index("--config-name") + 1]
-    assert arguments[arguments.index("--config-dir") + 1] == "configs"
+    folder = arguments[arguments.index("--config-dir") + 1]
+    assert folder in ("configs", "configs/lm")
     overrides = [re.sub(r"(=[^\[,]*),.*", r"\1", part) for part in arguments if "=" in part]
     if any(part.startswith("hydra.launcher.") for part in overrides):
         pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
         overrides = [part for part in overrides if not part.startswith(("hydra.", "run="))]
-    assert compose(name, *overrides)
+    assert compose(name, *overrides, folder=ROOT / folder)
 
 
 @pytest.mark.parametrize(

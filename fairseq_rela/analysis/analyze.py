@@ -17,10 +17,12 @@ from ..variants import BASELINE, SITES
 from .capture import Batch, capture, load_model
 from .collectors import Collector
 from .collectors.examples import Examples
-from .collectors.level import make_levels
+from .collectors.level import PieceLevel, make_levels
 from .collectors.links import Links
+from .collectors.positions import Positions
 from .collectors.sites import Sparsity, mean
 from .collectors.wake import Wake
+from .contexts import TASK, is_language_model, read_contexts
 from .goldset import read_gold
 from .options import Options
 from .record import FORMAT
@@ -56,6 +58,9 @@ def analyze(
     chosen = Options(**options)
     checksums = data_checksums(data, subset)
     model, task = load_model(checkpoint, data)
+    about = {"checkpoint": str(checkpoint), "sha256": sha256(checkpoint), "data": checksums, "subset": subset}
+    if is_language_model(task):
+        return _analyze_contexts(model, task, chosen, about)
     sentences = read_sentences(task, data, subset)
     refuse_hidden_words(sentences, task, data, subset, chosen.gold is not None)
     lengths = [sentence.lengths for sentence in sentences]
@@ -78,7 +83,6 @@ def analyze(
             for level in levels.values():
                 level.add_shuffled(batch)
 
-    about = {"checkpoint": str(checkpoint), "sha256": sha256(checkpoint), "data": checksums, "subset": subset}
     record = _describe_model(model, task, {**about, "sentences": len(sentences)})
     return {
         **record,
@@ -92,6 +96,37 @@ def analyze(
         "wake": wake.result(),
         "examples": {"format": FORMAT, "label": record["label"], "sentences": examples.result()},
         "links": None if links is None else links.result(),
+    }
+
+
+def _analyze_contexts(model: nn.Module, task: Any, chosen: Options, about: Dict[str, Any]) -> Dict[str, Any]:
+    """Return the analysis of a language model; ``about`` holds the entries that do not come from the model.
+
+    Raises:
+        InputError: an option that needs a source or the words of sentences, or the weights are not finite.
+    """
+    chosen.refuse_for_language_models()
+    contexts = read_contexts(task, about["subset"])
+    pieces, positions = PieceLevel(chosen.taus, None), Positions(chosen.taus)
+    wake = Wake(contexts, None, None, pieces.sites.sparsity)
+    collectors: List[Collector] = [pieces, positions, wake]
+    for batch in _finite(capture(model, task, about["subset"], chosen.max_tokens), about["checkpoint"]):
+        for collector in collectors:
+            collector.add(batch)
+    record = _describe_model(model, task, {**about, "sentences": len(contexts)})
+    return {
+        **record,
+        "task": TASK,
+        "gold": None,
+        "level": "pieces",
+        "variance": "sample",
+        **pieces.result(),
+        "positions": positions.result(),
+        "layer_attention": chosen.layer_attention,
+        "alignment": None,
+        "wake": wake.result(),
+        "examples": {"format": FORMAT, "label": record["label"], "sentences": []},
+        "links": None,
     }
 
 
@@ -160,6 +195,7 @@ def summarise(checkpoint: Path, data: Path, subset: str) -> Dict[str, Any]:
         }
     return {
         "checkpoint": str(checkpoint),
+        **({"task": TASK} if is_language_model(task) else {}),
         "subset": subset,
         "parameters": _parameters(model),
         "level": "pieces",
@@ -167,7 +203,7 @@ def summarise(checkpoint: Path, data: Path, subset: str) -> Dict[str, Any]:
     }
 
 
-def _finite(batches: Iterator[Batch], checkpoint: Path) -> Iterator[Batch]:
+def _finite(batches: Iterator[Batch], checkpoint: Any) -> Iterator[Batch]:
     """Yield the batches.
 
     Raises:
@@ -191,21 +227,23 @@ def _describe_model(model: nn.Module, task: Any, about: Dict[str, Any]) -> Dict[
     """Return the first entries of the record; ``about`` holds those that do not come from the model.
 
     ``attention`` names the variants other than softmax, joined by ``/``, and ``attention_sites`` the sites that have
-    them. A model that has only softmax gives ``softmax`` and all sites.
+    them. A model that has only softmax gives ``softmax`` and all sites. A language model has only the site
+    ``decoder``.
     """
     variants = {
         site: {attention_name(module) for module in modules.values()}
         for site, modules in attention_modules(model).items()
+        if modules
     }
     names = sorted(set().union(*variants.values()) - {BASELINE}) or [BASELINE]
-    sites = [site for site in SITES if names == [BASELINE] or variants[site] != {BASELINE}]
+    sites = [site for site in SITES if site in variants and (names == [BASELINE] or variants[site] != {BASELINE})]
     attention = "/".join(names)
     return {
         "format": FORMAT,
-        "label": attention if len(sites) == len(SITES) else f"{attention} ({','.join(sites)})",
+        "label": attention if len(sites) == len(variants) else f"{attention} ({','.join(sites)})",
         **about,
         "parameters": _parameters(model),
         "attention": attention,
         "attention_sites": sites,
-        "languages": [task.cfg.source_lang, task.cfg.target_lang],
+        "languages": [] if is_language_model(task) else [task.cfg.source_lang, task.cfg.target_lang],
     }

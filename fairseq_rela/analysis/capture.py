@@ -19,6 +19,7 @@ from ..data.folder import DataFolder
 from ..errors import InputError
 from ..models.transformer_rela import attention_modules
 from ..variants import Variant, find_variant
+from .contexts import is_language_model, load_contexts
 from .sentences import load_dataset
 
 
@@ -51,7 +52,8 @@ class Batch(NamedTuple):
 
     Attributes:
         ids: line numbers of the source sentences in the subset, from 0, in the order of the rows of the weights; see
-            :func:`fairseq_rela.analysis.sentences.read_sentences`.
+            :func:`fairseq_rela.analysis.sentences.read_sentences`. For a language model, the numbers of the contexts,
+            see :func:`fairseq_rela.analysis.contexts.read_contexts`.
         modules: one entry for each attention module.
     """
 
@@ -60,8 +62,18 @@ class Batch(NamedTuple):
 
 
 def load_model(checkpoint: Path, data: Union[Path, DataFolder]) -> Tuple[nn.Module, Any]:
-    """Load a model with :func:`load_transformer` and turn off fused layers, whose weights cannot be recorded."""
-    model, task = load_transformer(checkpoint, data)
+    """Load a translation model or a language model, and turn off fused layers, whose weights cannot be recorded.
+
+    Args:
+        checkpoint, data: as for :func:`load_transformer`; for a language model, ``data`` is a folder of
+            ``fairseq-preprocess --only-source``.
+
+    Raises:
+        InputError: as :func:`load_transformer`, but language models are not refused.
+    """
+    model, task = _load(checkpoint, data)
+    if not is_language_model(task):
+        _refuse_other_models(checkpoint, model, task)
     for module in model.modules():
         if hasattr(module, "can_use_fastpath"):  # the fused encoder layer of fairseq 0.12.2 returns no weights
             module.can_use_fastpath = False
@@ -81,6 +93,12 @@ def load_transformer(checkpoint: Path, data: Union[Path, DataFolder]) -> Tuple[n
         InputError: the file is not a checkpoint, its dictionaries or data do not fit ``data``, its task is not
             translation, or a decoder layer has no cross-attention to the source alone.
     """
+    model, task = _load(checkpoint, data)
+    _refuse_other_models(checkpoint, model, task)
+    return model, task
+
+
+def _load(checkpoint: Path, data: Union[Path, DataFolder]) -> Tuple[nn.Module, Any]:
     checkpoints.load(checkpoint)  # raises an InputError of one line for any other file
     if isinstance(data, Path) and DataFolder.is_prepared(data):
         data = DataFolder(data)
@@ -93,15 +111,17 @@ def load_transformer(checkpoint: Path, data: Union[Path, DataFolder]) -> Tuple[n
     except Exception as error:  # fairseq raises plain Exception
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{checkpoint} does not fit the data folder {data}: {reason}") from error
+    return models[0].eval(), task
+
+
+def _refuse_other_models(checkpoint: Path, model: nn.Module, task: Any) -> None:
     if not isinstance(task, TranslationTask):  # other tasks add tokens to sentences and name subsets in other ways
         raise InputError(f"{checkpoint}: its task is {type(task).__name__}; give a model of the task translation")
-    model = models[0].eval()
     for layer in getattr(getattr(model, "decoder", None), "layers", ()):
         if getattr(layer, "encoder_attn", None) is None or getattr(layer, "cross_self_attention", False):
             raise InputError(
                 f"{checkpoint}: its decoder has no cross-attention to the source alone; give another model"
             )
-    return model, task
 
 
 def capture(
@@ -111,17 +131,18 @@ def capture(
 
     Args:
         model: Transformer in evaluation mode.
-        task: its translation task.
+        task: its task, of translation or of language modelling.
         subset: name of a subset of the data folder, such as ``test``.
         max_tokens: most padded pieces in a batch, counted on the longer side. Where the longest sentence has more
             pieces, its length is the limit.
-        shuffle_seed: if given, each source sentence gets the target of another one, see :func:`derangement`.
+        shuffle_seed: if given, each source sentence gets the target of another one, see :func:`derangement`. Not for
+            language models.
 
     Raises:
         InputError: the subset does not exist, is empty or has no target side, or a sentence is too long for the model.
         RuntimeError: a module did not run exactly once in a batch, or did not return the weights of all its heads.
     """
-    dataset = load_dataset(task, subset)
+    dataset = load_contexts(task, subset) if is_language_model(task) else load_dataset(task, subset)
     if shuffle_seed is not None:
         dataset = _with_targets_in_order(dataset, derangement(len(dataset), shuffle_seed))
     batches = task.get_batch_iterator(
@@ -142,11 +163,16 @@ def capture(
 
 
 def _longest(dataset: Any, model: nn.Module, subset: str) -> int:
-    """Return the number of pieces of the longest sentence of either side.
+    """Return the number of pieces of the longest sentence of either side, or of the longest context.
 
     Raises:
         InputError: a sentence has more pieces than the model has positions.
     """
+    if not hasattr(dataset, "src_sizes"):
+        longest, limit = int(dataset.sizes.max()), model.max_positions()
+        if longest > limit:
+            raise InputError(f"{subset}: a context of {longest} pieces, the model takes {limit}; shorten it")
+        return longest
     for side, sizes, limit in zip(("source", "target"), (dataset.src_sizes, dataset.tgt_sizes), model.max_positions()):
         worst = int(sizes.argmax())
         if sizes[worst] > limit:
@@ -182,8 +208,8 @@ def _with_targets_in_order(dataset: Any, order: List[int]) -> Any:
 def _as_batch(
     batch: Dict[str, Any], weights: Dict[str, Tensor], sites: Dict[str, Dict[str, nn.Module]], task: Any
 ) -> Batch:
-    source_tokens, target_tokens = batch["net_input"]["src_tokens"], batch["target"]
-    source, target = source_tokens != task.source_dictionary.pad(), target_tokens != task.target_dictionary.pad()
+    source = batch["net_input"]["src_tokens"] != task.source_dictionary.pad()
+    target = source if is_language_model(task) else batch["target"] != task.target_dictionary.pad()
     allowed = {
         "encoder": source[:, :, None] & source[:, None, :],
         "decoder": (target[:, :, None] & target[:, None, :]).tril(),

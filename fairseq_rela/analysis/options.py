@@ -64,3 +64,20 @@ class Options:
             raise InputError(f"level {self.level!r}: give one of {', '.join(LEVELS)}, or none for both")
         if self.layer_attention not in LAYER_ATTENTIONS:
             raise InputError(f"layer attention {self.layer_attention!r}: give one of {', '.join(LAYER_ATTENTIONS)}")
+
+    def refuse_for_language_models(self) -> None:
+        """Raise an error if an option needs a source, a gold alignment, or the words of whole sentences.
+
+        Raises:
+            InputError: there is such an option.
+        """
+        given = {
+            "--gold": self.gold,
+            "--tags": self.tags,
+            "--source-tags": self.source_tags,
+            "--examples-of": self.examples_of,
+            "--level words": self.level == "words",
+        }
+        for name, value in given.items():
+            if value:
+                raise InputError(f"{name} is of translation models; leave it out for a language model")

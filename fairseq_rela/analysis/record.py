@@ -11,6 +11,9 @@
   single sentence;
 - ``words``: ``sites`` and ``shuffled`` at the level of words, only if both levels were measured;
 - ``layer_attention``, and ``alignment``: AER by layer and head (Table 5), or None;
+- ``task`` and ``positions``, only for a language model: ``language_modeling``, and ``sites`` by position in the
+  context, see :class:`fairseq_rela.analysis.collectors.positions.Positions`; its ``sentences`` are contexts, its
+  ``languages`` are none, and ``shuffled`` is None;
 - ``wake``: the words and tags that wake each head.
 
 Rates are shares from 0 to 1; layers count from 0. An analysis in memory also has ``examples`` and ``links`` (or None),
@@ -54,9 +57,11 @@ def write(analysis: Dict[str, Any], folder: Path) -> None:
 
 def describe(analysis: Dict[str, Any]) -> str:
     """Return a summary with one line for each level and site, and the AER (Table 5) if there is a gold alignment."""
-    lines = [f"{analysis['label']}: {analysis['sentences']:,} sentences of {analysis['subset']}"]
+    what = "contexts" if "positions" in analysis else "sentences"
+    lines = [f"{analysis['label']}: {analysis['sentences']:,} {what} of {analysis['subset']}"]
     for level, measured in levels_of(analysis).items():
         lines += [_describe_site(level, site, measured) for site in measured["sites"]]
+    lines += map(_describe_position, analysis.get("positions", ()))
     for kind in ("normal", "shifted") if analysis["alignment"] else ():
         rates = analysis["alignment"][kind]
         best = rates["best"]
@@ -66,6 +71,12 @@ def describe(analysis: Dict[str, Any]) -> str:
             f"best {100 * best['aer']:.1f}, layer {best['layer']}, {where} (from 0)"
         )
     return "\n".join(lines)
+
+
+def _describe_position(part: Dict[str, Any]) -> str:
+    entry = part["sites"]["decoder"]
+    where = f"position {part['first']}" + (f" to {part['last']}" if part["last"] > part["first"] else "")
+    return f"{where:24} exact zeros {entry['sparsity']:6.1%}   null queries {entry['null_rate']:6.1%}"
 
 
 def _describe_site(level: str, site: str, measured: Dict[str, Any]) -> str:

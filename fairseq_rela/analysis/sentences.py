@@ -152,6 +152,7 @@ def data_checksums(data: Path, subset: str) -> Dict[str, str]:
         InputError: the subset does not exist, or a file has changed since it was prepared.
     """
     files = sorted(path for path in data.glob(f"{subset}.*-*.*") if path.suffix in (".bin", ".idx"))
+    files = files or [path for path in (data / f"{subset}.bin", data / f"{subset}.idx") if path.is_file()]
     if not files:
         raise InputError(f"no subset {subset!r} in {data}; give a folder of `rela prepare` or fairseq-preprocess")
     if DataFolder.is_prepared(data):

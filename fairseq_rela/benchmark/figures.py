@@ -21,7 +21,7 @@ _SOLID, _DASHED = "bmm, fused", "SDPA, plain"  # legend of softmax and ReLA-g
 
 
 def draw(result: Dict[str, Any], folder: Path) -> List[Path]:
-    """Draw ``core.png``, ``memory.png``, ``decoding.png`` and ``flops.png`` from the parts that ``result`` has.
+    """Draw ``core.png``, ``memory.png``, ``decoding.png``, ``flops.png`` and ``lm.png`` from the parts of ``result``.
 
     Args:
         result: the result of :func:`fairseq_rela.benchmark.run.run`.
@@ -34,7 +34,7 @@ def draw(result: Dict[str, Any], folder: Path) -> List[Path]:
         InputError: matplotlib is not installed, or a file cannot be written.
     """
     drawn = []
-    for name, make in (("core", _core), ("memory", _memory), ("decoding", _decoding), ("flops", _flops)):
+    for name, make in (("core", _core), ("memory", _memory), ("decoding", _decoding), ("flops", _flops), ("lm", _lm)):
         if result.get("core" if name == "memory" else name):
             with write_whole(folder / f"{name}.png", "wb") as file:
                 file.write(plots.render(make(result), "png"))
@@ -101,6 +101,27 @@ def _memory(result: Dict[str, Any]) -> Any:
 
 def _decoding(result: Dict[str, Any]) -> Any:
     return speed_figure(speeds_of(result)).draw()
+
+
+def _lm(result: Dict[str, Any]) -> Any:
+    cells = result["lm"]
+
+    def value(key: str, scale: float) -> Callable[[Dict[str, Any], str], Optional[float]]:
+        def one(cell: Dict[str, Any], name: str) -> Optional[float]:
+            found = cell[key].get(name)
+            found = found["median"] if isinstance(found, dict) else found
+            return None if found is None else scale * found
+
+        return one
+
+    panels = [
+        plots.Panel(title, unit, _lines(cells, value(key, scale)), log=True, places=_lengths(cells))
+        for key, title, unit, scale in (
+            ("seconds", "training update", "seconds", 1.0),
+            ("peak_bytes", "peak memory of an update", "MiB", 2.0**-20),
+        )
+    ]
+    return plots.draw_layer_lines([[panel] for panel in panels], _styles(panels), axis_name="length of a context")
 
 
 def _flops(result: Dict[str, Any]) -> Any:

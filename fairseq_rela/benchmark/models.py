@@ -59,7 +59,7 @@ def build(
         options: other options of the model.
     """
     if dictionaries is None:
-        dictionaries = (_make_dictionary(size.words),) * 2
+        dictionaries = (make_dictionary(size.words),) * 2
     sides = dict(layers=size.layers, embed_dim=size.dim, ffn_embed_dim=size.ffn, attention_heads=size.heads)
     config = TransformerRelaConfig(
         attention=attention,
@@ -74,7 +74,8 @@ def build(
     return TransformerRelaModel.build_model(config, task)
 
 
-def _make_dictionary(words: int) -> Dictionary:
+def make_dictionary(words: int) -> Dictionary:
+    """Return a dictionary of ``words`` entries, with the special symbols."""
     dictionary = Dictionary()
     for word in range(words - len(dictionary)):
         dictionary.add_symbol(f"w{word}")

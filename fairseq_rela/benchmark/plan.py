@@ -9,7 +9,10 @@ from .models import Size
 from .timing import Timing
 
 # share of the time for each part that takes time
-_SHARES = {"core": 0.5, "training": 0.2, "decoding": 0.3}
+_SHARES = {"core": 0.5, "training": 0.2, "decoding": 0.3, "lm": 1.0}
+
+
+CONTEXTS = tuple(2**n for n in range(8, 14))  # lengths of the contexts of a language model
 
 
 class Plan(NamedTuple):
@@ -22,6 +25,7 @@ class Plan(NamedTuple):
         training: model size, tokens of a batch and sentence length of a training step.
         decoding: model size, source lengths, and batch sizes in sentences.
         dtype: precision of all models and cores.
+        lm: model size of a language model, tokens of a batch, and lengths of the contexts.
     """
 
     seconds: float
@@ -30,6 +34,7 @@ class Plan(NamedTuple):
     training: Tuple[Size, int, int]
     decoding: Tuple[Size, Sequence[int], Sequence[int]]
     dtype: str
+    lm: Tuple[Size, int, Sequence[int]] = (Size(2, 128, 512, 4, 4000), 8192, CONTEXTS)
 
     def timing(self, part: str, cells: int, device: torch.device) -> Timing:
         """Return how each of the cells of a part is timed: a part has its share of the time."""
@@ -64,14 +69,14 @@ def make_plan(device: str, quick: bool, lengths: Optional[Sequence[int]] = None)
     Args:
         device: ``cpu`` or ``cuda``.
         quick: measure smaller models and fewer lengths.
-        lengths: values of T for the attention core, instead of the usual ones.
+        lengths: values of T for the attention core, and lengths of contexts, instead of the usual ones.
     """
     plan = _usual_plan(device, quick)
     if lengths is None:
         return plan
     tokens, masked = plan.cells[0].tokens, {cell.length for cell in plan.cells if cell.causal}
     cells = _cells(lengths, [length for length in lengths if length in masked], tokens, plan.dtype)
-    return plan._replace(cells=cells)
+    return plan._replace(cells=cells, lm=(*plan.lm[:2], lengths))
 
 
 def _usual_plan(device: str, quick: bool) -> Plan:
@@ -80,7 +85,8 @@ def _usual_plan(device: str, quick: bool) -> Plan:
     if device == "cuda":
         seconds, rounds, dtype = (60.0, (3, 100), "bfloat16") if quick else (240.0, (5, 500), "bfloat16")
         cells = _cells(lengths, (32, 128, 512, 2048), 16384, dtype)
-        return Plan(seconds, rounds, cells, (Size(), 25000, 32), (Size(), GROUPS, (1, 64)), dtype)
+        sizes = (Size(), 25000, 32), (Size(), GROUPS, (1, 64))
+        return Plan(seconds, rounds, cells, *sizes, dtype, (Size(), 16384, CONTEXTS))
     if quick:
         cells = _cells((16, 32, 64, 128, 512), (32, 128), 4096, "float32")
         return Plan(130.0, (3, 50), cells, (small, 1000, 32), (small, GROUPS[::4], (1, 16)), "float32")

@@ -11,7 +11,7 @@ import torch
 from ..errors import InputError
 from ..files.machine import processor, versions
 from ..files.records import write_json
-from . import flops, models, real_text
+from . import flops, language_model, models, real_text
 from . import trained as trained_models
 from .core import measure
 from .plan import Plan
@@ -19,6 +19,7 @@ from .shown import label
 
 _RECORDED = ("ve-fairseq", "fairseq-fixed", "fairseq", "entmax", "triton")
 PARTS = ("core", "training", "decoding", "parameters", "flops")
+ALL_PARTS = (*PARTS, "lm")
 
 
 def run(
@@ -37,7 +38,7 @@ def run(
         output: folder of the result; created if needed.
         plan: sizes and time, see :func:`fairseq_rela.benchmark.plan.make_plan`.
         device: ``cpu`` or ``cuda``.
-        parts: some of :data:`PARTS`.
+        parts: some of :data:`ALL_PARTS`.
         threads: number of CPU threads; None for torch's default.
         progress: called with a line of text for each step.
         trained: decode with these models instead of models with random weights.
@@ -69,6 +70,11 @@ def run(
     if "training" in parts:
         progress("training")
         result["training"] = _training(plan, where, real)
+    if "lm" in parts:
+        progress("language models, by the length of contexts")
+        size, tokens, lengths = plan.lm
+        timing = plan.timing("lm", len(lengths), where)
+        result["lm"] = language_model.training(size, tokens, lengths, where, plan.dtype, timing)
     if loaded is not None:
         progress("decoding by trained models")
         result["trained"] = trained_models.describe(trained, loaded)
@@ -83,8 +89,8 @@ def run(
 
 def _refuse_impossible(parts: Sequence[str], device: str) -> None:
     for part in parts:
-        if part not in PARTS:
-            raise InputError(f"--parts {part}: choose from {', '.join(PARTS)}")
+        if part not in ALL_PARTS:
+            raise InputError(f"--parts {part}: choose from {', '.join(ALL_PARTS)}")
     if int(torch.__version__.split(".")[0]) < 2:
         raise InputError(f"the benchmark needs torch 2 or later, and this is {torch.__version__}; install a newer one")
     if device == "cuda" and not torch.cuda.is_available():

@@ -22,9 +22,13 @@ def describe_result(result: Dict[str, Any]) -> str:
         )
     cells = [("training", result["training"])] if "training" in result else []
     cells += [("decoding", cell) for cell in result.get("decoding", ())]
+    cells += [("language model", cell) for cell in result.get("lm", ())]
     for part, cell in cells:
         what = f"{part}, T={cell['length']}" + (f", batch {cell['batch']}" if "batch" in cell else "")
         lines.append(f"{what}: " + ", ".join(f"{key} {_ratio(value)}" for key, value in cell["ratio"].items()))
+        if "peak_bytes" in cell:
+            sizes = ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in cell["peak_bytes"].items())
+            lines[-1] += f"; peak memory: {sizes}"
     for name, counts in result.get("parameters", {}).items():
         lines.append(f"parameters, {name}: {counts['total']:,}; without embeddings {counts['without_embeddings']:,}")
     for row in result.get("flops", ()):

@@ -16,11 +16,12 @@ def _bench_options(parser: Parser) -> None:
     parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds: four minutes on two cores")
     parser.add_argument(
         "--parts",
-        help=f"what to measure (default: {parts}; with --checkpoints: decoding; with only --data: training)",
+        help=f"what to measure, also lm: language models by length of context (default: {parts}; with --checkpoints: "
+        "decoding; with only --data: training)",
     )
     parser.add_argument(
         "--lengths",
-        help="sequence lengths for the part core, such as 1024,8192 (default: 16 to 8192; with --quick: to 512)",
+        help="lengths of sequences (core) or contexts (lm), such as 1024,8192 (default: to 8192; core with --quick: 512)",
     )
     parser.add_argument("--threads", type=positive, help="number of CPU threads (default: torch's choice)")
     parser.add_argument("--name", help="folder in --output (default: the device, and -quick)")

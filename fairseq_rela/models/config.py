@@ -213,13 +213,31 @@ def check_config(cfg: Any) -> None:
     if not isinstance(cfg.attention_sites, str):
         cfg.attention_sites = ",".join(site for site in SITES if site in sites)
     for side in ("encoder", "decoder"):
-        for key in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads"):
-            value = getattr(cfg, f"{side}_{key}")
-            if value < 1:
-                raise InputError(f"--{side}-{key.replace('_', '-')} {value}: give a whole number of at least 1")
-        dim, heads = getattr(cfg, f"{side}_embed_dim"), getattr(cfg, f"{side}_attention_heads")
-        if dim % heads:
-            raise InputError(f"--{side}-attention-heads {heads} does not divide --{side}-embed-dim {dim}")
+        check_side(cfg, side)
+    check_dropouts(cfg)
+
+
+def check_side(cfg: Any, side: str) -> None:
+    """Check the sizes of the encoder or the decoder.
+
+    Raises:
+        InputError: a size, number of layers or number of heads below 1, or heads that do not divide the model size.
+    """
+    for key in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads"):
+        value = getattr(cfg, f"{side}_{key}")
+        if value < 1:
+            raise InputError(f"--{side}-{key.replace('_', '-')} {value}: give a whole number of at least 1")
+    dim, heads = getattr(cfg, f"{side}_embed_dim"), getattr(cfg, f"{side}_attention_heads")
+    if dim % heads:
+        raise InputError(f"--{side}-attention-heads {heads} does not divide --{side}-embed-dim {dim}")
+
+
+def check_dropouts(cfg: Any) -> None:
+    """Check the dropout probabilities.
+
+    Raises:
+        InputError: one is outside [0, 1).
+    """
     for key in ("dropout", "attention_dropout", "activation_dropout"):
         if not 0 <= getattr(cfg, key) < 1:
             raise InputError(f"--{key.replace('_', '-')} {getattr(cfg, key)} is not a probability below 1")

@@ -166,6 +166,8 @@ def _layer_nulls(group: Group) -> Table:
     for runs in by_settings([run for run in group.runs if _has_layer_nulls(run)]):
         for site in SITES:
             layers = list(zip(*(run.layers.get(site, []) for run in runs)))
+            if not layers:
+                continue
             rates = [mean_and_deviation([layer.layer_null_rate for layer in same], 2, 100) or NONE for same in layers]
             cells = [Cell(rate, "n") for rate in rates + [NONE] * (depth - len(rates))]
             rows.append([row_name(common_label(runs) + seeds_note(runs)), Cell(SITE_NAMES[site], "word"), *cells])

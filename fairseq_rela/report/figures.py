@@ -7,6 +7,7 @@ from .figure import Figure
 from .groups import Group
 from .head_figures import head_figures, heat_maps
 from .layer_figures import layer_figures
+from .position_figure import position_figure
 
 _SCORES = {"null_rate_auc": "null rate", "logprob_auc": "log-probability"}
 
@@ -16,6 +17,9 @@ def all_figures(group: Group, styles: Dict[str, plots.Style]) -> Iterable[Figure
     yield from layer_figures(group, styles)
     yield from head_figures(group)
     yield from heat_maps(group)
+    positions = position_figure(group, styles)
+    if positions is not None:
+        yield positions
     ranking = ranking_figure(group, styles)
     if ranking is not None:
         yield ranking

@@ -24,13 +24,20 @@ class Group(NamedTuple):
         """The name of the test set for readers: task, subset and number of sentences."""
         name = TASK_NAMES.get(self.task or "", self.task)
         pair = "-".join(self.languages) or "unknown languages"
-        parts = [name or f"{pair} (task not recorded)", f"subset {self.subset}" if self.subset else ""]
-        return ", ".join(part for part in (*parts, f"{self.sentences:,} sentences" if self.sentences else "") if part)
+        what = "language model" if self.is_language_model else name or f"{pair} (task not recorded)"
+        number = f"{self.sentences:,} {'contexts' if self.is_language_model else 'sentences'}" if self.sentences else ""
+        return ", ".join(filter(None, (what, f"subset {self.subset}" if self.subset else "", number)))
+
+    @property
+    def is_language_model(self) -> bool:
+        """Whether the runs are language models."""
+        return self.runs[0].is_language_model
 
     @property
     def key(self) -> str:
         """The prefix of file names: the task, or the languages, and the subset."""
-        return file_name("-".join(filter(None, (self.task or "-".join(self.languages), self.subset))) or "runs")
+        what = "language-model" if self.is_language_model else self.task or "-".join(self.languages)
+        return file_name("-".join(filter(None, (what, self.subset))) or "runs")
 
     def is_test_set_of(self, task: str) -> bool:
         """Whether the runs were measured on the test set of a task."""
@@ -45,7 +52,8 @@ def group_runs(runs: Sequence[Run]) -> List[Group]:
     """
     groups: Dict[Tuple[Any, ...], List[Run]] = {}
     for run in runs:
-        groups.setdefault((run.task, run.task is None and run.languages, run.subset), []).append(run)
+        key = (run.task, run.task is None and run.languages, run.is_language_model, run.subset)
+        groups.setdefault(key, []).append(run)
     for members in groups.values():
         for first, other in combinations(members, 2):
             _refuse_other_data(first, other)

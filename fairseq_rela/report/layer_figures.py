@@ -32,6 +32,11 @@ def _rows(runs: Sequence[Run], more: Optional[Dict[str, Any]] = None, **values: 
     ]
 
 
+def _sites_of(runs: Sequence[Run]) -> List[str]:
+    """Return the sites that some run has; a language model has the decoder alone."""
+    return [site for site in SITES if any(run.layers.get(site) for run in runs)]
+
+
 def _lines(runs: Sequence[Run], site: str, value: _Value, scale: float = 1.0, dashed: bool = False) -> List[plots.Line]:
     """Return a line over the layers of a site for each run that has the value."""
     lines = []
@@ -48,7 +53,7 @@ def _sparsity(group: Group, styles: Dict[str, plots.Style]) -> Optional[Figure]:
         return None
     panels = [
         plots.Panel(SITE_NAMES[site], "weights exactly 0 (%)", _lines(runs, site, attrgetter("sparsity"), 100), 100)
-        for site in SITES
+        for site in _sites_of(runs)
     ]
     return Figure(
         f"{group.key}-figure-3-sparsity",
@@ -101,7 +106,7 @@ def _diversity(group: Group, styles: Dict[str, plots.Style]) -> Optional[Figure]
         plots.Panel(
             SITE_NAMES[site], "head diversity (nats)", _lines(runs, site, lambda layer: layer.diversity.get("1.0"))
         )
-        for site in SITES
+        for site in _sites_of(runs)
     ]
     return Figure(
         f"{group.key}-figure-5-diversity",
@@ -135,9 +140,9 @@ def _null_rates(group: Group, styles: Dict[str, plots.Style]) -> Optional[Figure
             )
         ]
 
-    drawn = [[plots.Panel(SITE_NAMES[site], "null queries (%)", lines(site, 0, 100)) for site in SITES]]
+    drawn = [[plots.Panel(SITE_NAMES[site], "null queries (%)", lines(site, 0, 100)) for site in _sites_of(runs)]]
     if any(layer.null_rate_variance is not None for run in runs for ls in run.layers.values() for layer in ls):
-        drawn.append([plots.Panel("", "variance over heads", lines(site, 1, 1)) for site in SITES])
+        drawn.append([plots.Panel("", "variance over heads", lines(site, 1, 1)) for site in _sites_of(runs)])
     rows = [
         row
         for targets in ("true", "shuffled")

@@ -10,6 +10,18 @@ from .run import Run
 def missing_results(run: Run) -> Iterator[Tuple[str, str]]:
     """Yield each result that a run does not have, and the command that makes it."""
     folder = shlex.quote(str(run.folder))
+    if run.is_language_model:
+        yield (
+            "Cross-attention, which a language model does not have, and all that needs it or a translation (alignment, "
+            "BLEU, shuffled targets, ranking) are left out; its perplexity is printed by",
+            f'fairseq-eval-lm DATA --user-dir "$(rela user-dir)" --path {folder}/checkpoint_last.pt',
+        )
+        if "analysis" not in run.files:
+            yield (
+                "head diversity, positions in the context, what wakes a head (analysis.json)",
+                f"rela analyze {folder}/checkpoint_last.pt --data DATA --output {folder}",
+            )
+        return
     data = run.folder.parent / "data"
     where = shlex.quote(str(data)) if data.is_dir() else "DATA"
     source, target = run.languages if len(run.languages) == 2 else ("SOURCE", "TARGET")

@@ -70,6 +70,8 @@ def _whole(value: int) -> str:
 def _sites(run: Run) -> str:
     if run.attention in (None, "softmax"):
         return NONE
+    if run.is_language_model:
+        return "every layer of the decoder"
     return "all sites" if len(run.attention_sites) == len(SITES) else ", ".join(run.attention_sites) + "; else softmax"
 
 

@@ -68,6 +68,7 @@ def _load_run(folder: Path) -> Run:
         _check_rank(files.get("rank"))
     with _readable(folder, "analysis"):
         _check_wake(files.get("analysis", {}))
+        _check_positions(files.get("analysis", {}))
         _check_alignment(files.get("analysis", {}).get("alignment"))
     attention, sites = _attention(folder, files, by_level.get(level, {}))
     analysis = files.get("analysis", {})
@@ -294,6 +295,13 @@ def _check_wake(analysis: Dict[str, Any]) -> None:
                 str(word["word"]), int(word["count"]), _rate(word["share"])
             for share in head["tags"].values():
                 _rate(share)
+
+
+def _check_positions(analysis: Dict[str, Any]) -> None:
+    for part in analysis.get("positions", ()):
+        int(part["first"]), int(part["last"]), int(part["queries"])
+        for entry in (part["sites"]["decoder"], *part["sites"]["decoder"]["layers"]):
+            _rate(entry["sparsity"]), _rate(entry["null_rate"]), _number(entry["diversity"]["1.0"])
 
 
 def _check_alignment(alignment: Optional[Dict[str, Any]]) -> None:

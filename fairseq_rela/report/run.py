@@ -5,6 +5,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy
 
+from ..analysis.contexts import TASK as LANGUAGE_MODELLING
 from ..experiment.naming import SEED_KEY, SITES_KEYS, changes_the_model, split_override
 from ..variants import SITES
 from .characters import writable
@@ -96,6 +97,11 @@ class Run(NamedTuple):
         return self.by_level.get(self.level, {})
 
     @property
+    def is_language_model(self) -> bool:
+        """Whether the run is of fairseq's task ``language_modeling``: a decoder alone, without a source."""
+        return any(file.get("task") == LANGUAGE_MODELLING for file in self.files.values())
+
+    @property
     def parameters(self) -> Optional[int]:
         """The number of parameters of the model; None if it was not recorded."""
         return self.files.get("analysis", self.files.get("attention", {})).get("parameters")
@@ -119,8 +125,10 @@ class Run(NamedTuple):
 
     @property
     def row(self) -> Optional[Ablation]:
-        """The row of Table 1 with this attention at these sites, or None."""
-        return find_row(self.attention, self.attention_sites) if self.attention else None
+        """The row of Table 1 with this attention at these sites; None without one, and for language models."""
+        if self.attention is None or self.is_language_model:
+            return None
+        return find_row(self.attention, self.attention_sites)
 
     def is_everywhere(self, attention: str) -> bool:
         """Whether the run is the row of Table 1 that has this attention at all sites."""

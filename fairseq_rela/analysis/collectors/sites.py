@@ -4,7 +4,6 @@ from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
 
 from torch import Tensor
 
-from ...variants import SITES
 from ..capture import Batch, Captured
 from ..diversity import DiversityCount, count_diversity, normalised, tempered
 from ..merging import layer_attention
@@ -26,7 +25,7 @@ class Sparsity:
     """
 
     def __init__(self) -> None:
-        self.modules: Dict[str, Dict[int, Captured]] = {site: {} for site in SITES}
+        self.modules: Dict[str, Dict[int, Captured]] = {}
         self.counts: Dict[Tuple[str, int], SparsityCounts] = {}
 
     def add(self, batch: Batch) -> None:
@@ -34,7 +33,7 @@ class Sparsity:
         for item in batch.modules:
             key, new = (item.site, item.layer), count_sparsity(item.weights, item.allowed)
             self.counts[key] = self.counts[key] + new if key in self.counts else new
-            self.modules[item.site][item.layer] = item._replace(weights=None, allowed=None)
+            self.modules.setdefault(item.site, {})[item.layer] = item._replace(weights=None, allowed=None)
 
     def result(self) -> Dict[str, Any]:
         """Return the null rates by site and layer."""
