@@ -4,7 +4,8 @@ Both are compositions of torch's functions: ``torch.compile`` and ``torch.export
 them. On a GPU, outside of a trace, the kernels of :mod:`fairseq_rela.kernels` compute the attention where they can.
 """
 
-from typing import Optional
+from contextlib import nullcontext
+from typing import ContextManager, Optional
 
 import torch
 from torch import Tensor
@@ -48,7 +49,8 @@ def rela_attention(
         normalised can exceed 65504, the largest number in float16. The norm that follows has to be in float32 too.
 
     Raises:
-        InputError: shapes do not fit, both ``attn_mask`` and ``is_causal`` are given, or dropout is not in [0, 1].
+        InputError: shapes or the types of masks do not fit, both ``attn_mask`` and ``is_causal`` are given, or
+            ``dropout_p`` is not in [0, 1].
     """
     refuse_shapes(query, key, value, attn_mask, key_padding_mask)
     if attn_mask is not None and is_causal:
@@ -56,7 +58,7 @@ def rela_attention(
     if not 0.0 <= dropout_p <= 1.0:
         raise InputError(f"rela_attention: dropout_p {dropout_p} is not a probability")
     kernel = _kernel(query, key, value, attn_mask, key_padding_mask, is_causal)
-    with torch.autocast(query.device.type, enabled=False):
+    with _without_autocast(query.device):
         if not kernel.takes_half:
             query, key, value = (at_least_float32(x) for x in (query, key, value))
         return kernel.attend(
@@ -84,7 +86,7 @@ def rela_weights(
         InputError: shapes do not fit.
     """
     refuse_shapes(query, key, key, attn_mask, key_padding_mask)
-    with torch.autocast(query.device.type, enabled=False):
+    with _without_autocast(query.device):
         return attention_weights(
             at_least_float32(query),
             at_least_float32(key),
@@ -98,7 +100,7 @@ def gated_rms_norm(x: Tensor, gain: Tensor, gate: Optional[Tensor] = None, eps: 
     r"""Return :math:`\sigma(w \odot x) \odot g \odot x / RMS(x)`, or :math:`g \odot x / RMS(x)` without a gate.
 
     :math:`RMS(x) = \sqrt{\overline{x^2} + \epsilon}` over the last dimension, which for attention holds the
-    concatenated heads. A row of zeros gives 0.
+    concatenated heads. A row of zeros gives 0 and has a finite gradient, but its second derivative is NaN.
 
     Args:
         x: ``(..., d)``.
@@ -115,7 +117,7 @@ def gated_rms_norm(x: Tensor, gain: Tensor, gate: Optional[Tensor] = None, eps: 
     for name, vector in (("gain", gain), ("gate", gate)):
         if vector is not None and vector.shape != x.shape[-1:]:
             raise InputError(f"gated_rms_norm: the {name} is {tuple(vector.shape)}; give ({x.size(-1)},)")
-    with torch.autocast(x.device.type, enabled=False):
+    with _without_autocast(x.device):
         gate = None if gate is None else at_least_float32(gate)
         return plain_rms_norm(at_least_float32(x), at_least_float32(gain), gate, eps)
 
@@ -123,7 +125,7 @@ def gated_rms_norm(x: Tensor, gain: Tensor, gate: Optional[Tensor] = None, eps: 
 def refuse_shapes(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], key_padding_mask: Optional[Tensor]
 ) -> None:
-    """Raise an error if the shapes of the arguments of :func:`rela_attention` do not fit together.
+    """Raise an error if the shapes of the arguments of :func:`rela_attention` do not fit together, or a mask's type.
 
     Raises:
         InputError: they do not.
@@ -135,6 +137,9 @@ def refuse_shapes(
         scores = (*torch.broadcast_shapes(q[:-2], k[:-2]), q[-2], k[-2])
     except RuntimeError:
         raise InputError(f"query {q} and key {k}: the dimensions before the last two do not broadcast") from None
+    for name, given in (("attn_mask", attn_mask), ("key_padding_mask", key_padding_mask)):
+        if given is not None and given.dtype != torch.bool and not given.is_floating_point():
+            raise InputError(f"{name} is {given.dtype}; give a boolean mask, or a floating-point one to be added")
     if attn_mask is not None:
         mask = tuple(attn_mask.shape)
         fits = len(mask) <= len(scores) and all(m in (1, n) for m, n in zip(mask[::-1], scores[::-1]))
@@ -142,6 +147,11 @@ def refuse_shapes(
             raise InputError(f"attn_mask {mask} does not broadcast to the scores {scores}")
     if key_padding_mask is not None and (len(scores) < 3 or tuple(key_padding_mask.shape) != (scores[0], k[-2])):
         raise InputError(f"key_padding_mask {tuple(key_padding_mask.shape)} is not (B, S) of the scores {scores}")
+
+
+def _without_autocast(device: torch.device) -> ContextManager:
+    """Return a context without autocast, which does not accept the device of tensors without data."""
+    return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
 
 
 def _kernel(

@@ -165,6 +165,12 @@ def test_tiles_of_long_inputs_are_the_whole(monkeypatch, mask, padded):
         torch.testing.assert_close(whole, part)
 
 
+def test_tensors_without_data_give_the_shape():
+    q, k, v = (x.to("meta") for x in qkv(value_size=7))
+    assert rela_attention(q, k, v).shape == (B, H, T, 7)
+    assert gated_rms_norm(q, q[0, 0, 0]).shape == q.shape
+
+
 def test_weights_times_values_are_the_context():
     q, k, v = qkv()
     mask = torch.rand(T, S, generator=torch.Generator().manual_seed(1)) > 0.3
@@ -208,6 +214,7 @@ def test_the_gated_norm_is_that_of_a_loop():
         (((2, 3, 4), (2, 5, 4), (2, 5, 4)), dict(attn_mask=torch.ones(3, 5), is_causal=True), "exclude"),
         (((2, 3, 4), (2, 5, 4), (2, 5, 4)), dict(key_padding_mask=torch.ones(5, 2)), "key_padding_mask"),
         (((2, 3, 4), (2, 5, 4), (2, 5, 4)), dict(dropout_p=1.5), "dropout_p"),
+        (((2, 3, 4), (2, 5, 4), (2, 5, 4)), dict(attn_mask=torch.ones(3, 5, dtype=torch.uint8)), "attn_mask is"),
     ],
 )
 def test_wrong_arguments_give_one_line(shapes, options, message):
