@@ -124,8 +124,8 @@ def test_start_values_are_those_of_torchs_module_and_the_paper():
     ours, torchs = RectifiedLinearAttention(256, 4), nn.MultiheadAttention(256, 4)
     joint = torch.cat([ours.q_proj.weight, ours.k_proj.weight, ours.v_proj.weight])
     for mine, theirs in ((joint, torchs.in_proj_weight), (ours.out_proj.weight, torchs.out_proj.weight)):
-        assert mine.abs().max() == pytest.approx(float(theirs.abs().max()), rel=0.01)
-        assert mine.std() == pytest.approx(float(theirs.std()), rel=0.02)
+        assert float(mine.abs().max()) == pytest.approx(float(theirs.abs().max()), rel=0.01)
+        assert float(mine.std()) == pytest.approx(float(theirs.std()), rel=0.02)
     assert (ours.attn_norm.weight == 1).all() and ours.attn_norm.gate.abs().max() <= (3 / 256) ** 0.5
     assert not ours.out_proj.bias.any() and RectifiedLinearAttention(4, 2, bias=False).q_proj.bias is None
     assert RectifiedLinearAttention(4, 2, dtype=torch.float64).attn_norm.gate.dtype == torch.float64
