@@ -7,8 +7,12 @@ the BPE ``rela_bpe``. :func:`register_variant` adds an attention of your own.
 The import also changes fairseq: the criterion ``label_smoothed_cross_entropy_with_alignment`` is replaced by one that
 supports every attention variant, ``--replace-unk`` is made to work with the links of ``translation_rela``, and
 checkpoints are loaded as data, without running code that they contain.
+
+Where fairseq is not installed, the import does nothing, and :mod:`fairseq_rela.ops` and :mod:`fairseq_rela.nn` serve
+any PyTorch model.
 """
 
+import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,5 +38,5 @@ def __getattr__(name: str) -> Any:
 
 
 # importing fairseq takes seconds, so the command calls register() only where it needs fairseq
-if not _is_command():
+if not _is_command() and importlib.util.find_spec("fairseq") is not None:
     register()

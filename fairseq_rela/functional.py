@@ -11,7 +11,6 @@ sum to values up to 3 % away from 1.
 
 from typing import Callable, Optional
 
-import entmax
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -54,6 +53,8 @@ def sparsemax(scores: Tensor) -> Tensor:
 
     Weights can be exactly 0 (Martins and Astudillo 2016).
     """
+    import entmax  # fairseq_rela.ops and .nn import this module, and need torch alone
+
     return on_nonempty_rows(lambda s: entmax.sparsemax(s, dim=-1), scores)
 
 
@@ -62,6 +63,8 @@ def entmax15(scores: Tensor) -> Tensor:
 
     The threshold :math:`\tau` of each row is such that the row sums to 1.
     """
+    import entmax  # fairseq_rela.ops and .nn import this module, and need torch alone
+
     return on_nonempty_rows(lambda s: entmax.entmax15(s, dim=-1), scores)
 
 

@@ -17,7 +17,7 @@ from fairseq_rela.variants import VARIANTS
 CONFIGS = ROOT / "configs"
 
 
-def compose(task, *overrides):
+def compose(task, *overrides, folder=CONFIGS):
     """Return the configuration that fairseq-hydra-train composes, on top of fairseq's defaults."""
     from fairseq.dataclass.initialize import hydra_init
     from hydra import compose, initialize_config_dir

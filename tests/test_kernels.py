@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_rela.kernels import relu_attention
-from fairseq_rela.kernels.relu_attention import attend
+from fairseq_rela.kernels.backends import join_heads, split_heads
 from fairseq_rela.kernels.rms_norm import rms_norm
 
 EPS = 1e-8
@@ -116,6 +116,12 @@ def test_sums_over_many_rows_are_as_exact_as_those_of_torch():
 def attention_inputs(T=5, S=7, B=3, D=16, dtype=torch.float64, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return [torch.randn(n, B, D, dtype=dtype, generator=generator).requires_grad_() for n in (T, S, S)]
+
+
+def attend(q, k, v, *, num_heads, dropout=0.0, **options):
+    """The kernel from fairseq's shapes to fairseq's shapes."""
+    heads = (split_heads(x, num_heads) for x in (q, k, v))
+    return join_heads(relu_attention.attend(*heads, dropout_p=dropout, **options))
 
 
 def plain_attention(q, k, v, scale, num_heads, key_padding_mask=None, attn_mask=None, kept=None):
@@ -324,4 +330,4 @@ def test_long_inputs_are_tiled_and_short_ones_are_not(monkeypatch):
         with torch.no_grad():
             assert attend(q, k, k, scale=1.0, num_heads=8).shape == q.shape
         assert (len(calls) > 1) == ((T, S, B) in in_tiles)
-        assert len(calls) == 1 or all(len(part) * S * 8 * 4 <= relu_attention.TILE for part in calls)
+        assert len(calls) == 1 or all(part.size(-2) * S * 8 * 4 <= relu_attention.TILE for part in calls)

@@ -17,6 +17,7 @@ from fairseq_rela.kernels import backends, triton_attention  # noqa: E402
 from fairseq_rela.kernels.gpu import INTERPRETED  # noqa: E402
 from fairseq_rela.kernels.triton_attention import attend  # noqa: E402
 from fairseq_rela.kernels.triton_norm import gated_rms_norm  # noqa: E402
+from fairseq_rela.ops import rela_attention  # noqa: E402
 
 assert INTERPRETED, "run test_triton.py, or set TRITON_INTERPRET=1"
 # bfloat16 has 8 bits, and the interpreter truncates where a GPU rounds
@@ -413,3 +414,18 @@ def test_dropout_of_a_module_follows_torchs_seed(monkeypatch):
         torch.manual_seed(seed)
         results.append(module(x, x, x, need_weights=False)[0])
     assert torch.equal(results[0], results[1]) and not torch.equal(results[0], results[2])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+def test_the_operator_by_kernel_and_by_torch(causal, padded, monkeypatch):
+    torch.manual_seed(3)
+    q, k, v = arguments = [torch.randn(2, 3, 9, 8, requires_grad=True) for _ in range(3)]
+    options = dict(is_causal=causal, key_padding_mask=padding(2, 9) if padded else None)
+    results = []
+    for kernel in (backends._triton(), backends.CPU):
+        monkeypatch.setattr(backends, "find", lambda *_, kernel=kernel: (kernel, ""))
+        context = rela_attention(q, k, v, **options)
+        results.append([context, *torch.autograd.grad(context.square().sum(), arguments)])
+    for got, right in zip(*results):
+        assert oracle.error(got, right.double()) < 3 * TOLERANCE[torch.float32]

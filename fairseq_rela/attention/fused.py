@@ -118,17 +118,17 @@ class FusedAttention(VariantAttention):
             query, key, value = (x.to(dtype) for x in (query, key, value))
         with nullcontext() if kernel.takes_half else full_precision(self):
             q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)  # (T, B, d), (S, B, d), (S, B, d)
+            future = backends.is_future_mask(attn_mask)
             with torch.autocast(query.device.type, enabled=False):
                 context = kernel.attend(
-                    q,
-                    k,
-                    v,
+                    *(backends.split_heads(x, self.num_heads) for x in (q, k, v)),  # (B, H, T, d_h), (B, H, S, d_h)
                     scale=self.scaling,
-                    num_heads=self.num_heads,
-                    key_padding_mask=key_padding_mask,
-                    attn_mask=attn_mask if backends.is_future_mask(attn_mask) else as_minus_infinity(attn_mask),
-                    dropout=dropout.p if self.training or dropout.apply_during_inference else 0.0,
-                )  # (T, B, d)
+                    key_padding_mask=None if key_padding_mask is None else key_padding_mask.to(torch.bool),
+                    attn_mask=None if future else as_minus_infinity(attn_mask),
+                    is_causal=future,
+                    dropout_p=dropout.p if self.training or dropout.apply_during_inference else 0.0,
+                )
+                context = backends.join_heads(context)  # (T, B, d)
                 if self.attn_norm is not None:
                     context = self.attn_norm(context, kernel.norm)
             return self.out_proj(cast(context, q.dtype if kernel.takes_half else dtype))

@@ -141,10 +141,13 @@ def candidates(cell: Cell, x: Inputs) -> Dict[str, Callable[[], Tensor]]:
     }
     kernel, _ = backends.find(x.q, cell.dim // cell.heads, x.future)
     if kernel is not None:
-        options = dict(key_padding_mask=x.padding, attn_mask=x.future, dropout=cell.dropout)
-        found["rela_g"] = lambda: x.norm(
-            kernel.attend(x.q, x.k, x.v, scale=scale, num_heads=cell.heads, **options), kernel.norm
-        )
+        options = dict(key_padding_mask=x.padding, is_causal=cell.causal, dropout_p=cell.dropout, scale=scale)
+
+        def rela_g() -> Tensor:
+            context = kernel.attend(*(backends.split_heads(t, cell.heads) for t in (x.q, x.k, x.v)), **options)
+            return x.norm(backends.join_heads(context), kernel.norm)
+
+        found["rela_g"] = rela_g
     return found
 
 

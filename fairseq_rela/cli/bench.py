@@ -21,7 +21,7 @@ def _bench_options(parser: Parser) -> None:
     )
     parser.add_argument(
         "--lengths",
-        help="lengths of sequences (core) or contexts (lm), such as 1024,8192 (default: to 8192; core with --quick: 512)",
+        help="lengths of sequences (core) or contexts (lm), such as 1024,8192 (default: to 8192; quick core: 512)",
     )
     parser.add_argument("--threads", type=positive, help="number of CPU threads (default: torch's choice)")
     parser.add_argument("--name", help="folder in --output (default: the device, and -quick)")

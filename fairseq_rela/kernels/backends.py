@@ -23,7 +23,7 @@ class Kernel(NamedTuple):
         attend: function with the arguments of :func:`fairseq_rela.kernels.relu_attention.attend`, which returns the
             context in float32 or float64.
         norm: function with the arguments of :func:`fairseq_rela.kernels.rms_norm.rms_norm`.
-        takes_half: queries, keys and values may be in half precision.
+        takes_half: queries, keys and values may be in half precision, and have the same sentences, heads and sizes.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Kernel(NamedTuple):
     takes_half: bool
 
 
-_CPU = Kernel("cpu", relu_attention.attend, rms_norm.rms_norm, takes_half=False)
+CPU = Kernel("cpu", relu_attention.attend, rms_norm.rms_norm, takes_half=False)
 
 
 def find(query: Tensor, head_dim: int, attn_mask: Optional[Tensor]) -> Tuple[Optional[Kernel], str]:
@@ -47,7 +47,7 @@ def find(query: Tensor, head_dim: int, attn_mask: Optional[Tensor]) -> Tuple[Opt
     if attn_mask is not None and attn_mask.requires_grad:
         return None, "no kernel has a gradient for the attention mask"
     if device.type == "cpu":
-        return _CPU, ""
+        return CPU, ""
     if device.type == "cuda":
         if attn_mask is not None and not is_future_mask(attn_mask):
             return None, "on a GPU only the decoder's mask of the future has a kernel"
@@ -74,9 +74,37 @@ def is_future_mask(mask: Optional[Tensor]) -> bool:
 def _triton() -> Kernel:
     from . import triton_attention, triton_norm
 
-    def attend(q: Tensor, k: Tensor, v: Tensor, *, attn_mask: Optional[Tensor], dropout: float, **options) -> Tensor:
-        # drawn from the CPU's generator, which fairseq seeds at each update; the GPU's would need a synchronisation
-        seed = int(torch.randint(2**31 - 1, ())) if dropout else 0
-        return triton_attention.attend(q, k, v, causal=attn_mask is not None, dropout=dropout, seed=seed, **options)
+    def attend(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        scale: float,
+        attn_mask: None = None,
+        key_padding_mask: Optional[Tensor] = None,
+        is_causal: bool = False,
+        dropout_p: float = 0.0,
+    ) -> Tensor:
+        context = triton_attention.attend(
+            *(join_heads(x) for x in (query, key, value)),
+            scale=scale,
+            num_heads=query.size(1),
+            key_padding_mask=key_padding_mask,
+            causal=is_causal,
+            dropout=dropout_p,
+            # drawn from the CPU's generator, which fairseq seeds at each update; the GPU's would need a synchronisation
+            seed=int(torch.randint(2**31 - 1, ())) if dropout_p else 0,
+        )
+        return split_heads(context, query.size(1))
 
     return Kernel("triton", attend, triton_norm.gated_rms_norm, takes_half=True)
+
+
+def split_heads(x: Tensor, num_heads: int) -> Tensor:
+    """Return ``(T, B, H * d_h)`` as ``(B, H, T, d_h)``, without a copy."""
+    return x.view(*x.shape[:2], num_heads, x.size(-1) // num_heads).permute(1, 2, 0, 3)
+
+
+def join_heads(x: Tensor) -> Tensor:
+    """Return ``(B, H, T, d_h)`` as ``(T, B, H * d_h)``, without a copy if it comes from :func:`split_heads`."""
+    return x.permute(2, 0, 1, 3).flatten(2)

@@ -1,4 +1,4 @@
-r"""Rectified linear attention for CPUs, which needs little memory for long inputs.
+r"""Rectified linear attention with torch's functions, which needs little memory for long inputs.
 
 ReLU needs no sum over a row, so the rows of the scores can be computed in tiles that do not depend on each other. For
 long inputs, only one tile of the scores and weights exists at a time, and the backward pass computes it again.
@@ -12,79 +12,101 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from .tracing import is_compiling
+
 TILED_FROM = 512  # keys; with fewer, computing the scores twice takes longer than reading them from memory
 CACHED = 32 * 2**20  # bytes; smaller scores are not divided into tiles, because they fit into the caches
 TILE = 16 * 2**20  # bytes of the scores of a tile
 
 
 def attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     *,
     scale: float,
-    num_heads: int,
-    key_padding_mask: Optional[Tensor] = None,
     attn_mask: Optional[Tensor] = None,
-    dropout: float = 0.0,
+    key_padding_mask: Optional[Tensor] = None,
+    is_causal: bool = False,
+    dropout_p: float = 0.0,
 ) -> Tensor:
-    r"""Return :math:`concat_h(dropout(\max(scale\, Q_h K_h^T + mask, 0))\, V_h)`.
+    r"""Return :math:`dropout(\max(scale\, Q K^T + mask, 0))\, V` for each sentence and head.
 
     Args:
-        q: projected queries, ``(T, B, d)``, float32 or float64, not scaled.
-        k, v: projected keys and values, ``(S, B, d)``.
+        query: ``(B, ..., T, d_h)``, float32 or float64, not scaled.
+        key: ``(B, ..., S, d_h)``.
+        value: ``(B, ..., S, d_v)``.
         scale: factor of the scores, :math:`1 / \sqrt{d_h}`.
-        num_heads: H.
-        key_padding_mask: ``(B, S)``, True at padding.
-        attn_mask: ``(T, S)``, added to the scores; it gets no gradient.
-        dropout: probability of dropping a weight; 0 in evaluation.
+        attn_mask: broadcasts to the scores, ``(B, ..., T, S)``; boolean, True at allowed keys, or added to the scores.
+        key_padding_mask: ``(B, S)``, boolean, True at padding, or added to the scores.
+        is_causal: query i sees only the keys 0 to i; not together with ``attn_mask``.
+        dropout_p: probability of dropping a weight; 0 in evaluation.
 
     Returns:
-        the context, ``(T, B, d)``.
+        the context, ``(B, ..., T, d_v)``.
     """
-    tgt_len, bsz, src_len = len(q), q.size(1), len(k)
-    if key_padding_mask is not None:
-        key_padding_mask = key_padding_mask.to(torch.bool)
-    if attn_mask is not None:
-        attn_mask = attn_mask.to(q.dtype)
-    compute = partial(_attend_to_all, scale=scale, num_heads=num_heads, dropout=dropout)
-    row_bytes = src_len * num_heads * q.element_size()  # of a query's scores
-    if src_len < TILED_FROM or tgt_len * bsz * row_bytes < CACHED:
-        return compute(q, k, v, key_padding_mask, attn_mask)
+    tgt_len, src_len = query.size(-2), key.size(-2)
+    if is_causal:
+        attn_mask = query.new_full((tgt_len, src_len), -torch.inf).triu(1)
+    compute = partial(_attend_to_all, scale=scale, dropout_p=dropout_p)
+    if is_compiling() or src_len < TILED_FROM or not query.shape[:-2] == key.shape[:-2] == value.shape[:-2]:
+        return compute(query, key, value, attn_mask, key_padding_mask)
+    row_bytes = query[:1, ..., :1, :1].numel() * src_len * query.element_size()  # of a query's scores
+    if query.dim() == 2 or len(query) * tgt_len * row_bytes < CACHED:
+        return compute(query, key, value, attn_mask, key_padding_mask)
     if torch.is_grad_enabled():
-        compute = partial(checkpoint, compute, use_reentrant=False, preserve_rng_state=dropout > 0)
+        compute = partial(checkpoint, compute, use_reentrant=False, preserve_rng_state=dropout_p > 0)
     rows = max(TILE // row_bytes, 1)
-    masks = [None] * tgt_len if attn_mask is None else attn_mask.split(rows)
-    padding = [None] * bsz if key_padding_mask is None else key_padding_mask.split(1)
-    sentences = zip(*(x.split(1, dim=1) for x in (q, k, v)), padding)  # split has a cheap gradient; an index has not
+    masks = [None] * len(query)
+    if attn_mask is not None:
+        masks = attn_mask.expand(*query.shape[:-1], src_len).split(1)
+    padding = [None] * len(query) if key_padding_mask is None else key_padding_mask.split(1)
+    sentences = zip(*(x.split(1) for x in (query, key, value)), masks, padding)  # split has a cheap gradient
     return torch.cat(
         [
-            torch.cat([compute(part, keys, values, padded, mask) for part, mask in zip(queries.split(rows), masks)])
-            for queries, keys, values, padded in sentences
-        ],
-        dim=1,
+            torch.cat(
+                [
+                    compute(part, keys, values, part_mask, padded)
+                    for part, part_mask in zip(
+                        queries.split(rows, dim=-2), [None] * tgt_len if mask is None else mask.split(rows, dim=-2)
+                    )
+                ],
+                dim=-2,
+            )
+            for queries, keys, values, mask, padded in sentences
+        ]
     )
 
 
+def attention_weights(
+    query: Tensor, key: Tensor, attn_mask: Optional[Tensor], key_padding_mask: Optional[Tensor], *, scale: float
+) -> Tensor:
+    r"""Return the weights :math:`\max(scale\, Q K^T + mask, 0)`, ``(B, ..., T, S)``; arguments as in :func:`attend`."""
+    scores = torch.matmul(query * scale, key.transpose(-2, -1))
+    if attn_mask is not None:
+        if attn_mask.dtype == torch.bool:
+            scores.masked_fill_(~attn_mask, -torch.inf)
+        else:
+            scores += attn_mask.to(scores.dtype)
+    if key_padding_mask is not None:
+        padding = key_padding_mask.view(len(key_padding_mask), *(1,) * (scores.dim() - 2), -1)
+        if padding.dtype == torch.bool:
+            scores.masked_fill_(padding, -torch.inf)
+        else:
+            scores += padding.to(scores.dtype)
+    return scores.relu_()
+
+
 def _attend_to_all(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    key_padding_mask: Optional[Tensor],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     attn_mask: Optional[Tensor],
+    key_padding_mask: Optional[Tensor],
     *,
     scale: float,
-    num_heads: int,
-    dropout: float,
+    dropout_p: float,
 ) -> Tensor:
     """Return the context of :func:`attend`, with all scores in memory at once."""
-    tgt_len, bsz, dim = q.shape
-    # (T, B, d) to (B*H, T, d_h)
-    queries, keys, values = (x.reshape(len(x), bsz * num_heads, -1).transpose(0, 1) for x in (q, k, v))
-    scores = torch.bmm(queries * scale, keys.transpose(1, 2))  # (B*H, T, S)
-    if attn_mask is not None:
-        scores += attn_mask
-    if key_padding_mask is not None:
-        scores.view(bsz, num_heads, tgt_len, -1).masked_fill_(key_padding_mask[:, None, None], -torch.inf)
-    weights = F.dropout(scores.relu_(), dropout)
-    return torch.bmm(weights, values).transpose(0, 1).reshape(tgt_len, bsz, dim)
+    weights = attention_weights(query, key, attn_mask, key_padding_mask, scale=scale)
+    return torch.matmul(F.dropout(weights, dropout_p), value)

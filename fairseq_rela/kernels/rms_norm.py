@@ -23,8 +23,8 @@ def rms_norm(z: Tensor, weight: Tensor, gate: Optional[Tensor], eps: float) -> T
         ``(..., d)``, in the precision of z.
     """
     if not torch.is_grad_enabled():
-        return _rms_norm(z, weight, gate, eps)
-    return checkpoint(_rms_norm, z, weight, gate, eps, use_reentrant=False, preserve_rng_state=False)
+        return plain_rms_norm(z, weight, gate, eps)
+    return checkpoint(plain_rms_norm, z, weight, gate, eps, use_reentrant=False, preserve_rng_state=False)
 
 
 def root_mean_square(z: Tensor, eps: float) -> Tensor:
@@ -36,6 +36,7 @@ def root_mean_square(z: Tensor, eps: float) -> Tensor:
     return torch.sqrt(norm.square() / z.size(-1) + eps).to(z.dtype)
 
 
-def _rms_norm(z: Tensor, weight: Tensor, gate: Optional[Tensor], eps: float) -> Tensor:
+def plain_rms_norm(z: Tensor, weight: Tensor, gate: Optional[Tensor], eps: float) -> Tensor:
+    """Return the same as :func:`rms_norm`, with all that autograd keeps."""
     normed = weight * (z / root_mean_square(z, eps))
     return normed if gate is None else torch.sigmoid(gate * z) * normed

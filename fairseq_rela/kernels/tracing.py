@@ -1,0 +1,9 @@
+"""Whether torch is recording the program instead of computing."""
+
+import torch
+
+
+def is_compiling() -> bool:
+    """Return whether ``torch.compile`` or ``torch.export`` records this call; False where torch is older than 2.1."""
+    compiler = getattr(torch, "compiler", None)
+    return hasattr(compiler, "is_compiling") and compiler.is_compiling()
