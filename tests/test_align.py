@@ -357,7 +357,7 @@ def test_gold_sets_of_every_format_are_read(tmp_path):
     refused("found: none", tmp_path / "t.de", tmp_path / "t.en")
     (tmp_path / "deen.talp").unlink()
     write(tmp_path / "fast_align.deen.talp", [""])
-    refused("here are: fast_align.deen.talp, giza.deen.talp", tmp_path)
+    refused("found: fast_align.deen.talp, giza.deen.talp", tmp_path)
     refused("line 1: not", write(tmp_path / "bad.de-en", ["no sides"]), links)
 
 

@@ -60,6 +60,7 @@ def test_the_steps_run_in_order_and_leave_their_results(tmp_path):
         assert "multi30k_en_de_gpu/runs/softmax.seed-1.json" in archive.getnames()
 
 
+@pytest.mark.slow
 def test_a_step_that_fails_or_takes_too_long_does_not_stop_the_next(tmp_path):
     start = time.monotonic()
     result, calls = session(tmp_path, KERNELS=1, CHECK="sleep 60", TOTAL=33, STUDY_DOES="sleep 60")
@@ -71,6 +72,7 @@ def test_a_step_that_fails_or_takes_too_long_does_not_stop_the_next(tmp_path):
     assert (tmp_path / "out" / "kernels.log").read_text() == "attention row\n"
 
 
+@pytest.mark.slow
 def test_a_wrong_kernel_changes_the_exit_code(tmp_path):
     result, calls = session(tmp_path, CHECK="exit 1")
     assert result.returncode == 1 and len(calls) == 4 and "kernels: failed with exit code 1" in result.stdout

@@ -120,6 +120,7 @@ def test_fairseqs_own_pins_are_not_installed_with_it():
     assert {"torch", "numpy", "bitarray", "cffi", "regex", "scikit-learn", "tqdm", "sacrebleu"} <= set(versions)
 
 
+@pytest.mark.slow
 def test_the_speed_of_prepare_is_reported_for_each_stage():
     result = run(sys.executable, ROOT / "scripts" / "prepare_speed.py", "--lines", "300", "--rounds", "1")
     assert result.returncode == 0, result.stderr
