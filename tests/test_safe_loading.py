@@ -169,7 +169,7 @@ def test_a_training_with_bleu_validation_is_resumed_and_used(data, tmp_path):
     [
         ("attention", ["--no-cross-attention"], "has no cross-attention to the source alone"),
         ("analyze", ["--no-cross-attention", "--cross-self-attention"], "has no cross-attention to the source alone"),
-        ("rank", ["--task", "translation_multi_simple_epoch", "--lang-pairs", "xa-xb"], "of the task TranslationMulti"),
+        ("rank", ["--task", "translation_multi_simple_epoch", "--lang-pairs", "xa-xb"], "its task is TranslationMulti"),
     ],
 )
 def test_models_that_are_not_analysed_are_named(verb, options, message, corpus, data, tmp_path):
