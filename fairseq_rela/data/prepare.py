@@ -2,11 +2,13 @@
 
 import os
 import platform
+import tempfile
 import time
 import unicodedata
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Iterator, Optional
 
 from ..corpora.spec import SPLITS
 from ..errors import InputError
@@ -50,7 +52,7 @@ def prepare(
             something else.
     """
     workers = workers or os.cpu_count() or 1
-    _refuse_misread(output.resolve())
+    refuse_misread(output.resolve())
     inputs = corpus.checksums(settings.languages, workers)
     done = _finished(output, settings, inputs)
     if done is not None:
@@ -108,13 +110,6 @@ def describe(record: Dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _refuse_misread(output: Path) -> None:
-    """Raise if fairseq would misread the path of the data folder; fairseq-preprocess also splits paths at commas."""
-    refuse_misread(output)
-    if "," in str(output):
-        raise InputError(f"{output}: fairseq-preprocess splits paths at a comma; use a path without one")
-
-
 def _binarise(draft: Draft, log: Path, splits: Dict[str, Dict[str, Any]]) -> None:
     """Binarise all splits, and add to ``splits`` the share of the pieces that the dictionaries lack.
 
@@ -123,8 +118,9 @@ def _binarise(draft: Draft, log: Path, splits: Dict[str, Dict[str, Any]]) -> Non
             were kept.
     """
     start = time.monotonic()
-    prefixes = {split: draft.path / "bpe" / split for split in SPLITS}
-    counts = binarise(draft.path, draft.settings.languages, prefixes, draft.workers, log)
+    with _path_without_comma(draft.path / "bpe") as pieces:
+        prefixes = {split: pieces / split for split in SPLITS}
+        counts = binarise(draft.path, draft.settings.languages, prefixes, draft.workers, log)
     for split, sides in counts.items():
         for lang, counted in sides.items():
             if counted.sentences != splits[split]["kept"]:
@@ -134,7 +130,21 @@ def _binarise(draft: Draft, log: Path, splits: Dict[str, Dict[str, Any]]) -> Non
                 )
         splits[split]["unknown"] = {lang: round(c.unknown / max(c.pieces, 1), 6) for lang, c in sides.items()}
     print_speed("binarise", sum(c.pieces for sides in counts.values() for c in sides.values()), "pieces", start)
-    log.replace(draft.path / "preprocess.log")  # fairseq's own, which has neither the command nor errors
+    # logs name folders and times, and equal inputs must give equal folders
+    for finished in (log, draft.path / "preprocess.log"):
+        finished.unlink(missing_ok=True)
+
+
+@contextmanager
+def _path_without_comma(folder: Path) -> Iterator[Path]:
+    """Yield a folder, or a link to it if its path has a comma: fairseq-preprocess splits the paths of texts there."""
+    if "," not in str(folder):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="rela-prepare-") as name:
+        link = Path(name) / "bpe"
+        link.symlink_to(folder.resolve())
+        yield link
 
 
 def _finished(output: Path, settings: Settings, inputs: Dict[str, Dict[str, str]]) -> Optional[Dict[str, Any]]:
