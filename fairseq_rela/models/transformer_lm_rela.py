@@ -16,7 +16,7 @@ from fairseq.modules import AdaptiveInput
 from omegaconf import OmegaConf, open_dict
 from torch import nn
 
-from ..errors import InputError, one_line_in_fairseq
+from ..errors import one_line_in_fairseq
 from .config import nested_config
 from .kept_layers import keep_layers, parse_layers
 from .lm_config import (
@@ -27,7 +27,8 @@ from .lm_config import (
     check_config,
     complete_config,
 )
-from .transformer_rela import TransformerRelaDecoder, describe_attention, fresh_parameters
+from .loading import misfit_in_one_line, with_start_values
+from .transformer_rela import TransformerRelaDecoder, describe_attention
 
 logger = logging.getLogger(__name__)
 
@@ -84,20 +85,8 @@ class TransformerLMRelaModel(TransformerLanguageModel):
         with one_line_in_fairseq():
             if self.kept_layers:
                 state_dict = keep_layers(state_dict, "decoder", list(self.kept_layers))
-        fresh = fresh_parameters(self, state_dict)
-        if fresh:
-            logger.warning(
-                f"the checkpoint lacks {len(fresh)} parameters of attention norms and weights, which keep their start "
-                f"values: {', '.join(fresh)}"
-            )
-        with one_line_in_fairseq():
-            try:
-                return super().load_state_dict({**state_dict, **fresh}, strict)
-            except RuntimeError as error:
-                reason = " ".join(str(error).split()).partition(": ")[2][:200]
-                raise InputError(
-                    f"the checkpoint does not fit the model ({reason}); give the data and architecture that it is of"
-                ) from error
+        with misfit_in_one_line():
+            return super().load_state_dict(with_start_values(self, state_dict), strict)
 
 
 def _adaptive_input(cfg: Any, dictionary: Any) -> nn.Module:

@@ -26,8 +26,8 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from omegaconf import OmegaConf, open_dict
 from torch import Tensor, nn
 
-from ..attention import VariantAttention, attention_name
-from ..errors import InputError, one_line_in_fairseq
+from ..attention import attention_name
+from ..errors import one_line_in_fairseq
 from ..kernels import backends
 from ..variants import SITES
 from .config import (
@@ -42,6 +42,7 @@ from .config import (
 )
 from .kept_layers import keep_layers, parse_layers
 from .layers import FUSED_PARAMETERS, TransformerRelaDecoderLayer, TransformerRelaEncoderLayer
+from .loading import misfit_in_one_line, with_start_values
 
 logger = logging.getLogger(__name__)
 
@@ -164,22 +165,8 @@ class TransformerRelaModel(TransformerModelBase):
                 kept = getattr(self.cfg, side).layers_to_keep
                 if kept:
                     state_dict = keep_layers(state_dict, side, parse_layers(side, kept))
-        fresh = fresh_parameters(self, state_dict)
-        if fresh:
-            state_dict.update(fresh)
-            logger.warning(
-                f"the checkpoint lacks {len(fresh)} parameters of attention norms and weights, which keep their start "
-                f"values: {', '.join(fresh)}"
-            )
-        with one_line_in_fairseq():
-            try:
-                loaded = super().load_state_dict(state_dict, strict)  # with a config, fairseq would prune layers again
-            except RuntimeError as error:
-                # torch lists every parameter; the first ones are enough
-                reason = " ".join(str(error).split()).partition(": ")[2][:200]
-                raise InputError(
-                    f"the checkpoint does not fit the model ({reason}); give the data and architecture that it is of"
-                ) from error
+        with misfit_in_one_line():  # with a config, fairseq would prune layers again
+            loaded = super().load_state_dict(with_start_values(self, state_dict), strict)
         if model_cfg is not None:
             record_built(self, model_cfg)
         return loaded
@@ -189,32 +176,6 @@ def _is_fused_parameter(key: str) -> bool:
     """Return whether a parameter is one of :data:`~fairseq_rela.models.layers.FUSED_PARAMETERS`."""
     parts = key.split(".")
     return len(parts) == 4 and parts[:2] == ["encoder", "layers"] and parts[3] in FUSED_PARAMETERS
-
-
-def fresh_parameters(model: nn.Module, state_dict: Dict[str, Any]) -> Dict[str, Any]:
-    """Return the parameters of attention norms and weights that a checkpoint of another attention lacks.
-
-    A norm or weight function is left out if ``state_dict`` has one of its parameters, and so are attention modules
-    that ``state_dict`` lacks entirely: these are errors, which loading reports.
-
-    Args:
-        model: the model to load into.
-        state_dict: the parameters of the checkpoint.
-
-    Returns:
-        name to parameter, with the start values of ``model``.
-    """
-    fresh = {}
-    for name, module in model.named_modules():
-        if not isinstance(module, VariantAttention) or f"{name}.q_proj.weight" not in state_dict:
-            continue
-        for part in ("attn_norm", "attn_weights"):
-            child = getattr(module, part)
-            values = child.state_dict() if isinstance(child, nn.Module) else {}
-            own = {f"{name}.{part}.{key}": value for key, value in values.items()}
-            if not own.keys() & state_dict.keys():
-                fresh.update(own)
-    return fresh
 
 
 def attention_modules(model: nn.Module) -> Dict[str, Dict[str, MultiheadAttention]]:
