@@ -69,13 +69,14 @@ class _Training(NamedTuple):
     @property
     def settings(self) -> Dict[str, Any]:
         """Everything that determines the trained model, for the run's record."""
+        own_code = user_code()
         return {
             "task": self.task,
             "attention": self.attention,
             "overrides": list(self.overrides),
             "data": self.data.outputs,
             "configs": checksums(self.task, [*attention_overrides(self.attention), *self.overrides]),
-            **({"user_dir": user_code()} if user_code() else {}),
+            **({"user_dir": own_code} if own_code else {}),
         }
 
     def arguments(self, restore: Sequence[str]) -> List[str]:
