@@ -16,6 +16,7 @@ from fairseq_rela.benchmark.models import Size
 from fairseq_rela.benchmark.plan import Plan
 from fairseq_rela.benchmark.run import run as run_benchmark
 from fairseq_rela.benchmark.shown import describe_result
+from fairseq_rela.data.folder import DataFolder
 from fairseq_rela.errors import InputError
 from fairseq_rela.experiment.decoding import load_decoding
 from fairseq_rela.experiment.translation import translate
@@ -25,7 +26,7 @@ from fairseq_rela.report.speed import load_speeds, rows, speeds_of
 
 CPU = torch.device("cpu")
 TINY = Size(layers=1, dim=16, ffn=16, heads=2, words=30)
-PLAN = Plan(0.5, (1, 2), (), (TINY, 200, 8), (TINY, (4, 6), (1, 2)), "float32")
+PLAN = Plan(0.5, (1, 2), (), (TINY, 200, 8), (TINY, (4, 6), (1, 2)), "float32", (TINY, 8, (8,)))
 SEARCH = load_decoding(max_len_a=0.5, max_len_b=3)  # such models rarely end their outputs
 pytestmark = pytest.mark.skipif(int(torch.__version__.split(".")[0]) < 2, reason="rela bench needs torch 2")
 
@@ -84,7 +85,7 @@ def test_groups_of_too_few_sentences_are_refused():
 
 @pytest.mark.slow
 def test_translations_equal_those_of_fairseq_generate(benched, checkpoint, data, tmp_path):
-    translate(data, checkpoint, tmp_path / "out", SEARCH)
+    translate(DataFolder(data), checkpoint, tmp_path / "out", SEARCH)
     pieces = [len(line.split()) for line in read_lines(tmp_path / "out.bpe")]
     sources = [len(line.split()) for line in read_lines(data / "bpe" / "test.xa")]
     order = sorted(range(len(sources)), key=lambda i: sources[i])  # stable

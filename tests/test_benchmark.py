@@ -223,7 +223,7 @@ def test_parameters_equal_those_of_the_paper():
 
 
 TINY = models.Size(layers=1, dim=16, ffn=16, heads=2, words=30)
-PLAN = Plan(0.5, (1, 2), CELLS[:2], (TINY, 40, 8), (TINY, (4, 6), (1, 2)), "float32")
+PLAN = Plan(0.5, (1, 2), CELLS[:2], (TINY, 40, 8), (TINY, (4, 6), (1, 2)), "float32", (TINY, 8, (8,)))
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """A blank sentence stays blank, although the model alone would invent words for it."""
 
 import argparse
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +10,8 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq.token_generation_constraints import pack_constraints
 from test_tasks import GENERATION, sample, task_with
 
+from fairseq_rela.data.folder import DataFolder
+from fairseq_rela.errors import InputError
 from fairseq_rela.experiment.decoding import load_decoding
 from fairseq_rela.experiment.translation import translate
 from fairseq_rela.files.lines import read_lines
@@ -97,10 +100,16 @@ BLANKS = (0, 2, 3, 4)
 def test_rela_translate_keeps_blank_lines(data, trained, tmp_path):
     (tmp_path / "in.xa").write_text("".join(line + "\n" for line in LINES), encoding="utf-8")
     decoding = load_decoding(beam=2)
-    translate(data, trained / "checkpoint_last.pt", tmp_path / "out", decoding, source=tmp_path / "in.xa")
+    translate(DataFolder(data), trained / "checkpoint_last.pt", tmp_path / "out", decoding, source=tmp_path / "in.xa")
     for suffix in ("bpe", "tok", "txt"):
         lines = list(read_lines(tmp_path / f"out.{suffix}"))
         assert len(lines) == len(LINES) and [i for i, line in enumerate(lines) if not line] == list(BLANKS)
+
+
+def test_rela_translate_refuses_an_output_without_a_name_and_a_missing_model(data, tmp_path):
+    for output, message in ((Path("."), "--output .: give a name"), (tmp_path / "o", "x.pt: no such checkpoint")):
+        with pytest.raises(InputError, match=message):
+            translate(DataFolder(data), tmp_path / "x.pt", output, load_decoding())
 
 
 def test_the_hub_interface_keeps_blank_lines(data, trained):

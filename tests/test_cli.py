@@ -89,7 +89,7 @@ WRONG = [
     (["prepare", "-s", "en", "-t", "de", "--output", "o"], "no files for the train set; give --train"),
     (["prepare", "-s", "en", "-t", "de", "--output", "o", "--workers", "0"], "at least 1"),
     (["score", "--hypotheses", "absent", "--reference", "absent", "-t", "de"], "absent: cannot be read"),
-    (["translate", "nowhere", "--checkpoint", "x.pt", "--output", "o"], "x.pt: no such checkpoint"),
+    (["translate", "nowhere", "--checkpoint", "x.pt", "--output", "o"], "nowhere: no prepare.json"),
     (["translate", "d", "--checkpoint", "x", "--output", "o", "--beam", "0"], "--beam 0"),
     (["translate", "d", "--checkpoint", "x", "--output", "o", "--lenpen", "1", "--gnmt-lenpen", "1"], "not allowed"),
     (["train", "synthetic", "--attention", "relu2", "--data", "d", "--save-dir", "s"], "no such variant"),
@@ -110,7 +110,6 @@ WRONG = [
     (["train", "synthetic", "--data", "d", "--save-dir", "s", "--override", "++model.attention=x"], "--attention"),
     (["train", "synthetic", "--data", "d", "--save-dir", "s", "--override", "model._name=lstm"], "not a model of this"),
     (["translate", "d", "--checkpoint", "x", "--output", "o", "--gnmt-lenpen", "nan"], "--gnmt-lenpen nan"),
-    (["translate", "d", "--checkpoint", "x", "--output", "."], "--output .:"),
     (["bake"], "invalid choice: 'bake'"),
 ]
 

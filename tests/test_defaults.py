@@ -2,12 +2,14 @@
 
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 import yaml
 from conftest import ROOT
 
 from fairseq_rela import cli
+from fairseq_rela.data import folder as folders
 from fairseq_rela.data.settings import Settings
 from fairseq_rela.experiment import averaging, reproduce, run_stages, translation
 from fairseq_rela.experiment.experiment import Experiment
@@ -23,7 +25,8 @@ CHANGED = {
     "defaults/decoding": {"lenpen": 1.5, "max_tokens": 4097},
     "defaults/experiment": {"attention": "rela_i", "stages": ["train", "score"], "averaged": 7},
     "defaults/bench": {
-        **{"parts": ["core", "flops"], "batches": [1, 17], "batches_cuda": [1, 65]},
+        **{"parts": ["core", "flops"], "subset": "valid", "batches": [1, 17], "batches_cuda": [1, 65]},
+        **{"lengths": [17, 33, 100], "quick_lengths": [18, 33], "contexts": [256, 300]},
         **{"rounds": 4, "quick_sentences": 21, "steps": 501, "quick_steps": 52},
     },
     "decoding/paper": {"generation": {"beam": 9, "max_len_a": 2, "max_len_b": 53}, "task": {"gnmt_lenpen": 0.65}},
@@ -37,7 +40,16 @@ HELP = {
     "train": ["rela_i"],
     "reproduce": ["rela_i", "train, score"],
     "average": ["7"],
-    "bench": ["core,flops;", "1,17; on a GPU: 1,65", "4", "all; with --quick: 21", "501; with --quick: 52"],
+    "bench": [
+        "core,flops;",
+        "17,33,100; with --quick on a CPU: 18,33",
+        "256,300",
+        "valid",
+        "1,17; on a GPU: 1,65",
+        "4",
+        "all; with --quick: 21",
+        "501; with --quick: 52",
+    ],
 }
 
 
@@ -117,6 +129,7 @@ def test_settings_of_a_task_replace_the_defaults(changed):
 def test_translate_searches_with_the_defaults(options, beam, penalties, changed, monkeypatch, capsys):
     done = []
     monkeypatch.setattr(translation, "translate", lambda *arguments: done.append(arguments[3]))
+    monkeypatch.setattr(folders, "DataFolder", Path)
     assert cli.main(["translate", "data", "--checkpoint", "x", "--output", "o", *options]) == 0
     (search,) = done
     assert (search.beam, search.gnmt_lenpen, search.lenpen) == (beam, *penalties)
@@ -157,7 +170,11 @@ def test_bench_measures_with_the_defaults(device, batches, changed, monkeypatch,
     assert [arguments[3] for arguments in done] == [["core", "flops"], ["decoding"], ["decoding"], ["training"]]
     decode, quick, real = done[1][6], done[2][6], done[3][7]
     assert (decode.batches, decode.rounds, decode.sentences, decode.decoding.beam) == (batches, 4, None, 9)
-    assert (quick.sentences, real.steps) == (21, 501)
+    assert (quick.sentences, quick.subset, real.steps) == (21, "valid", 501)
+    plans = [arguments[1] for arguments in done]
+    lengths = [list(dict.fromkeys(cell.length for cell in plan.cells)) for plan in plans]
+    quick_lengths = [17, 33, 100] if device == "cuda" else [18, 33]
+    assert lengths == [[17, 33, 100], [17, 33, 100], quick_lengths, [17, 33, 100]] and plans[0].lm[2] == [256, 300]
 
 
 def test_a_copy_without_defaults_uses_the_shipped_ones(copy):

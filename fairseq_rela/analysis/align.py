@@ -52,7 +52,7 @@ def align(
     reverse: Optional[Path] = None,
     reverse_data: Optional[Path] = None,
     head: Optional[str] = None,
-    max_tokens: int = 4096,
+    max_tokens: Optional[int] = None,
 ) -> Alignment:
     """Link each target word to the source word with the largest weight in one cross-attention head.
 
@@ -71,7 +71,7 @@ def align(
         reverse_data: the data folder of ``reverse``; by default the one that its checkpoint names.
         head: name of the head to use, such as ``normal.layer1.head3`` or ``shifted.layer0.mean``; no head is chosen
             then.
-        max_tokens: most padded pieces in a batch.
+        max_tokens: as for :func:`fairseq_rela.analysis.capture.capture`.
 
     Raises:
         InputError: a file cannot be used, the text or the models do not fit together, or the head does not exist.
@@ -122,7 +122,9 @@ def warn(record: Dict[str, Any]) -> List[str]:
     return []
 
 
-def measure_gold_set(checkpoint: Path, data: DataFolder, gold_set: GoldSet, max_tokens: int = 4096) -> Dict[str, Any]:
+def measure_gold_set(
+    checkpoint: Path, data: DataFolder, gold_set: GoldSet, max_tokens: Optional[int] = None
+) -> Dict[str, Any]:
     """Measure the AER of a model on a gold set with its own text.
 
     The text goes through all preparation steps of the data folder, including tokenisation, so that the model gets the
@@ -131,7 +133,7 @@ def measure_gold_set(checkpoint: Path, data: DataFolder, gold_set: GoldSet, max_
     Args:
         checkpoint, data: a model and its data folder.
         gold_set: the gold set.
-        max_tokens: most padded pieces in a batch.
+        max_tokens: as for :func:`fairseq_rela.analysis.capture.capture`.
 
     Returns:
         ``alignment`` and ``links`` as :func:`fairseq_rela.analysis.analyze.analyze` returns them, ``gold`` from
@@ -171,7 +173,7 @@ def _data_of(checkpoint: Path, data: Optional[Path], option: str) -> DataFolder:
 
 
 def _positions(
-    checkpoint: Path, data: DataFolder, source: Path, target: Path, tokenised: bool, max_tokens: int
+    checkpoint: Path, data: DataFolder, source: Path, target: Path, tokenised: bool, max_tokens: Optional[int]
 ) -> Tuple[List[str], List[Tensor], Dict[str, Any]]:
     """Return the names of all heads, the links of each pair, and the record of the text.
 

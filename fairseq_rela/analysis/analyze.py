@@ -157,13 +157,13 @@ def collect_links(
     data: Path,
     subset: str,
     words: Optional[Sequence[Tuple[Words, Words]]] = None,
-    max_tokens: int = 4096,
+    max_tokens: Optional[int] = None,
 ) -> Links:
     """Return the alignments of all heads and layers, normal and shifted, in one pass over the subset.
 
     Args:
         checkpoint, data, subset, words: as for :func:`analyze`.
-        max_tokens: most padded pieces in a batch.
+        max_tokens: as for :func:`fairseq_rela.analysis.capture.capture`.
 
     Raises:
         InputError: as :func:`analyze`.

@@ -17,6 +17,7 @@ from .. import checkpoints
 from ..attention import attention_name
 from ..data.folder import DataFolder
 from ..errors import InputError
+from ..files.configs import load_defaults
 from ..models.transformer_rela import attention_modules
 from ..variants import Variant, find_variant
 from .contexts import is_language_model, load_contexts
@@ -125,7 +126,7 @@ def _refuse_other_models(checkpoint: Path, model: nn.Module, task: Any) -> None:
 
 
 def capture(
-    model: nn.Module, task: Any, subset: str, max_tokens: int = 4096, shuffle_seed: Optional[int] = None
+    model: nn.Module, task: Any, subset: str, max_tokens: Optional[int] = None, shuffle_seed: Optional[int] = None
 ) -> Iterator[Batch]:
     """Yield the weights of all attention modules for all sentences of ``subset``, one batch at a time.
 
@@ -133,8 +134,8 @@ def capture(
         model: Transformer in evaluation mode.
         task: its task, of translation or of language modelling.
         subset: name of a subset of the data folder, such as ``test``.
-        max_tokens: most padded pieces in a batch, counted on the longer side. Where the longest sentence has more
-            pieces, its length is the limit.
+        max_tokens: most padded pieces in a batch, counted on the longer side, by default that of
+            ``configs/defaults/decoding.yaml``. Where the longest sentence has more pieces, its length is the limit.
         shuffle_seed: if given, each source sentence gets the target of another one, see :func:`derangement`. Not for
             language models.
 
@@ -145,9 +146,10 @@ def capture(
     dataset = load_contexts(task, subset) if is_language_model(task) else load_dataset(task, subset)
     if shuffle_seed is not None:
         dataset = _with_targets_in_order(dataset, derangement(len(dataset), shuffle_seed))
+    most = max_tokens or load_defaults("decoding")["max_tokens"]
     batches = task.get_batch_iterator(
         dataset,
-        max_tokens=max(max_tokens, _longest(dataset, model, subset)),
+        max_tokens=max(most, _longest(dataset, model, subset)),
         required_batch_size_multiple=1,  # with fairseq's default, some versions drop the last batch
     ).next_epoch_itr(shuffle=False)
     sites = attention_modules(model)

@@ -30,7 +30,7 @@ def evaluate(
     output: Optional[Path] = None,
     seed: int = 1,
     device: Optional[str] = None,
-    max_tokens: int = 4096,
+    max_tokens: Optional[int] = None,
 ) -> Dict[str, Any]:
     """Measure how well the scores of models separate damaged from sound pairs, for each kind of damage.
 

@@ -28,7 +28,7 @@ class Options:
         examples_of: numbers, from 0, of the sentences whose weights are all kept; replaces ``examples``.
         taus: temperatures of the head diversity, for weights that do not sum to 1.
         links: keep the alignments of all heads even without ``gold``.
-        max_tokens: most padded pieces in a batch.
+        max_tokens: as for :func:`fairseq_rela.analysis.capture.capture`.
         level: level of the entries ``sites`` and ``shuffled``, ``pieces`` or ``words``. None measures both: pieces
             there, and words in the entry ``words``.
         layer_attention: the mean over heads from which the layer attention is aligned: ``raw`` takes the weights as
@@ -49,7 +49,7 @@ class Options:
     examples_of: Optional[Sequence[int]] = None
     taus: Sequence[float] = TAUS
     links: bool = False
-    max_tokens: int = 4096
+    max_tokens: Optional[int] = None
     level: Optional[str] = None
     layer_attention: str = "raw"
 

@@ -12,6 +12,7 @@ from torch import nn
 from ..attention import attention_name
 from ..data.folder import DataFolder
 from ..errors import InputError
+from ..files.configs import load_defaults
 from ..models.transformer_rela import attention_modules
 from ..variants import find_variant
 from .capture import load_model, recorded_weights
@@ -56,9 +57,7 @@ class PairScorer:
         max_tokens: most padded pieces in a batch, counted on the longer side; a single pair may have more.
     """
 
-    def __init__(
-        self, model: nn.Module, task: Any, data: DataFolder, device: torch.device, max_tokens: int = 4096
-    ) -> None:
+    def __init__(self, model: nn.Module, task: Any, data: DataFolder, device: torch.device, max_tokens: int) -> None:
         self.device = device
         self.max_tokens = max_tokens
         self._model = model.to(device)
@@ -149,24 +148,27 @@ class PairScorer:
         return torch.cat(parts)
 
 
-def load_scorer(checkpoint: Path, data: DataFolder, device: Optional[str] = None, max_tokens: int = 4096) -> PairScorer:
+def load_scorer(
+    checkpoint: Path, data: DataFolder, device: Optional[str] = None, max_tokens: Optional[int] = None
+) -> PairScorer:
     """Load a model with its data folder for scoring.
 
     Args:
         checkpoint, data: a model and the data folder it was trained on.
         device: ``cpu`` or ``cuda``; by default a GPU if there is one.
-        max_tokens: see :class:`PairScorer`.
+        max_tokens: see :class:`PairScorer`; by default that of ``configs/defaults/decoding.yaml``.
 
     Raises:
         InputError: the checkpoint or the device cannot be used, the data folder is not that of the model, or its files
             have changed.
     """
-    if max_tokens < 1:
-        raise InputError(f"--max-tokens {max_tokens}: give a number of at least 1")
+    most = load_defaults("decoding")["max_tokens"] if max_tokens is None else max_tokens
+    if most < 1:
+        raise InputError(f"--max-tokens {most}: give a number of at least 1")
     where = _find_device(device)
     data.refuse_changed(data.text_files())
     model, task = load_model(checkpoint, data)
-    return PairScorer(model, task, data, where, max_tokens)
+    return PairScorer(model, task, data, where, most)
 
 
 def _find_device(name: Optional[str]) -> torch.device:

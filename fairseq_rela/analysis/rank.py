@@ -59,7 +59,7 @@ def rank(
     output: Path,
     workers: Optional[int] = None,
     device: Optional[str] = None,
-    max_tokens: int = 4096,
+    max_tokens: Optional[int] = None,
     **choice: Any,
 ) -> Ranking:
     """Score the pairs of lines of two raw text files in their order and in bounded memory, and select pairs by score.
@@ -73,7 +73,7 @@ def rank(
         output: file to write.
         workers: number of processes, by default one for each core; on a GPU, they only prepare the text.
         device: ``cpu`` or ``cuda``; by default a GPU if there is one.
-        max_tokens: most padded pieces in a batch.
+        max_tokens: most padded pieces in a batch, by default that of ``configs/defaults/decoding.yaml``.
         choice: the fields of :class:`fairseq_rela.analysis.selections.Choice`.
 
     Raises:

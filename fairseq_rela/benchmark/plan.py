@@ -4,15 +4,13 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
+from ..files.configs import load_defaults
 from .core import Cell
 from .models import Size
 from .timing import Timing
 
 # share of the time for each part that takes time
 _SHARES = {"core": 0.5, "training": 0.2, "decoding": 0.3, "lm": 1.0}
-
-
-CONTEXTS = tuple(2**n for n in range(8, 14))  # lengths of the contexts of a language model
 
 
 class Plan(NamedTuple):
@@ -34,7 +32,7 @@ class Plan(NamedTuple):
     training: Tuple[Size, int, int]
     decoding: Tuple[Size, Sequence[int], Sequence[int]]
     dtype: str
-    lm: Tuple[Size, int, Sequence[int]] = (Size(2, 128, 512, 4, 4000), 8192, CONTEXTS)
+    lm: Tuple[Size, int, Sequence[int]]
 
     def timing(self, part: str, cells: int, device: torch.device) -> Timing:
         """Return how each of the cells of a part is timed: a part has its share of the time."""
@@ -47,9 +45,9 @@ GROUPS = (8, 13, 17, 20, 24, 28, 32, 38, 46, 66)
 
 
 def _cells(lengths: Sequence[int], masked: Sequence[int], tokens: int, dtype: str) -> List[Cell]:
-    """Return a cell without masks for every length, and cells with masks and dropout for the lengths in ``masked``."""
+    """Return a cell without masks for every length, and with masks and dropout for those in ``masked``."""
     cells = [Cell(length, max(tokens, length), dtype=dtype) for length in lengths]
-    for length in masked:
+    for length in (length for length in masked if length in lengths):
         cell = Cell(length, max(tokens, length), dtype=dtype)
         cells += [
             cell._replace(causal=True),
@@ -69,27 +67,30 @@ def make_plan(device: str, quick: bool, lengths: Optional[Sequence[int]] = None)
     Args:
         device: ``cpu`` or ``cuda``.
         quick: measure smaller models and fewer lengths.
-        lengths: values of T for the attention core, and lengths of contexts, instead of the usual ones.
+        lengths: values of T for the attention core, and lengths of contexts, instead of those of
+            ``configs/defaults/bench.yaml``.
     """
     plan = _usual_plan(device, quick)
     if lengths is None:
         return plan
     tokens, masked = plan.cells[0].tokens, {cell.length for cell in plan.cells if cell.causal}
-    cells = _cells(lengths, [length for length in lengths if length in masked], tokens, plan.dtype)
+    cells = _cells(lengths, sorted(masked), tokens, plan.dtype)
     return plan._replace(cells=cells, lm=(*plan.lm[:2], lengths))
 
 
 def _usual_plan(device: str, quick: bool) -> Plan:
-    lengths = tuple(2**n for n in range(4, 14))
+    default = load_defaults("bench")
+    lengths, contexts = default["lengths"], default["contexts"]
     small = Size(layers=2, dim=256, ffn=1024, heads=4, words=4000)
+    lm = Size(2, 128, 512, 4, 4000), 8192, contexts
     if device == "cuda":
         seconds, rounds, dtype = (60.0, (3, 100), "bfloat16") if quick else (240.0, (5, 500), "bfloat16")
         cells = _cells(lengths, (32, 128, 512, 2048), 16384, dtype)
         sizes = (Size(), 25000, 32), (Size(), GROUPS, (1, 64))
-        return Plan(seconds, rounds, cells, *sizes, dtype, (Size(), 16384, CONTEXTS))
+        return Plan(seconds, rounds, cells, *sizes, dtype, (Size(), 16384, contexts))
     if quick:
-        cells = _cells((16, 32, 64, 128, 512), (32, 128), 4096, "float32")
-        return Plan(130.0, (3, 50), cells, (small, 1000, 32), (small, GROUPS[::4], (1, 16)), "float32")
+        cells = _cells(default["quick_lengths"], (32, 128), 4096, "float32")
+        return Plan(130.0, (3, 50), cells, (small, 1000, 32), (small, GROUPS[::4], (1, 16)), "float32", lm)
     cells = _cells(lengths, (32, 128, 512), 4096, "float32")
     return Plan(
         600.0,
@@ -98,4 +99,5 @@ def _usual_plan(device: str, quick: bool) -> Plan:
         (Size(words=8000), 2000, 32),
         (Size(words=8000), GROUPS, (1, 16)),
         "float32",
+        lm,
     )

@@ -11,7 +11,8 @@ from .arguments import Options, Parser, add_shared, flag, given, positive
 
 def _bench_options(parser: Parser) -> None:
     default = load_defaults("bench")
-    parts, batches, on_gpu = (_joined(default[name]) for name in ("parts", "batches", "batches_cuda"))
+    names = ("parts", "lengths", "quick_lengths", "contexts", "batches", "batches_cuda")
+    parts, lengths, quick_lengths, contexts, batches, on_gpu = (_joined(default[name]) for name in names)
     add_shared(parser, "--device", default="cpu")
     parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds: four minutes on two cores")
     parser.add_argument(
@@ -21,7 +22,8 @@ def _bench_options(parser: Parser) -> None:
     )
     parser.add_argument(
         "--lengths",
-        help="lengths of sequences (core) or contexts (lm), such as 1024,8192 (default: to 8192; quick core: 512)",
+        help=f"lengths of the sequences of the core (default: {lengths}; with --quick on a CPU: {quick_lengths}) or of "
+        f"the contexts of lm (default: {contexts})",
     )
     parser.add_argument("--threads", type=positive, help="number of CPU threads (default: torch's choice)")
     parser.add_argument("--name", help="folder in --output (default: the device, and -quick)")
@@ -32,7 +34,7 @@ def _bench_options(parser: Parser) -> None:
     trained.add_argument(
         "--checkpoints", type=Path, nargs="+", metavar="CHECKPOINT", help="models to decode with, one with softmax"
     )
-    trained.add_argument("--subset", help="subset of the data folder (default: test)")
+    trained.add_argument("--subset", help=f"subset of the data folder (default: {default['subset']})")
     trained.add_argument("--batches", help=f"numbers of sentences in a batch (default: {batches}; on a GPU: {on_gpu})")
     trained.add_argument(
         "--rounds", type=positive, help=f"number of times that each group is decoded (default: {default['rounds']})"
@@ -117,7 +119,7 @@ def _decoding_request(options: Options, default: Dict[str, Any]) -> Any:
         options.checkpoints,
         options.data,
         load_decoding(),
-        options.subset or "test",
+        options.subset or default["subset"],
         _numbers(options, "batches") or default["batches_cuda" if options.device == "cuda" else "batches"],
         options.rounds or default["rounds"],
         options.sentences or (default["quick_sentences"] if options.quick else None),

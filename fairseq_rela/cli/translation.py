@@ -37,11 +37,13 @@ def _translate_options(parser: Parser) -> None:
 
 def _translate(options: Options) -> None:
     """Translate a test set or a text file, one line of output for each line of input."""
+    from ..data.folder import DataFolder
     from ..experiment.decoding import Decoding, load_decoding
     from ..experiment.translation import translate
 
     decoding = load_decoding(**given(options, *Decoding._fields))
-    speed = translate(options.data, options.checkpoint, options.output, decoding, options.subset, options.input)
+    data = DataFolder(options.data)
+    speed = translate(data, options.checkpoint, options.output, decoding, options.subset, options.input)
     print(f"{options.output}.txt: {speed}")
 
 

@@ -41,7 +41,7 @@ def translate(experiment: Experiment) -> None:
         print(f"{output}.txt: already translated")
         return
     data.refuse_changed(data.binarised("test"))
-    speed = translation.translate(data.path, experiment.average, output, decoding)
+    speed = translation.translate(data, experiment.average, output, decoding)
     write_json(record_path, {**wanted, "outputs": _translations(experiment), "speed": speed._asdict()})
     print(f"{output}.txt: {speed}")
 

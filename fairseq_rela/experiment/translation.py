@@ -69,7 +69,7 @@ def read_hypotheses(path: PathLike, sentences: int) -> List[str]:
 
 
 def translate(
-    data: Path,
+    data: DataFolder,
     checkpoint: Path,
     output: Path,
     decoding: Decoding,
@@ -82,7 +82,7 @@ def translate(
     (detokenised text) and ``OUTPUT.log``. The first three have one line for each input line, in the same order.
 
     Args:
-        data: a prepared data folder.
+        data: the data folder of the model.
         checkpoint: the model.
         output: path and name to which the suffixes are added.
         decoding: settings of the search.
@@ -104,15 +104,14 @@ def translate(
 
 
 def _translate_alone(
-    data: Path, checkpoint: Path, output: Path, decoding: Decoding, subset: str, source: Optional[Path]
+    data: DataFolder, checkpoint: Path, output: Path, decoding: Decoding, subset: str, source: Optional[Path]
 ) -> Speed:
     """Do the work of :func:`translate`; the caller holds the lock of the output."""
     from ..safe_loading import load  # imports torch
 
     state = load(checkpoint)  # refuses invalid or unsafe files before fairseq starts
-    prepared = DataFolder(data)
-    prepared.refuse_model(checkpoint, state)
-    settings, languages = prepared.settings, prepared.languages
+    data.refuse_model(checkpoint, state)
+    settings, languages = data.settings, data.languages
     log = output.with_name(output.name + ".log")
     if source is not None:
         refuse_other_side(source, *languages)
@@ -120,9 +119,9 @@ def _translate_alone(
         refuse_overwriting([source], [log, *(Path(f"{output}.{suffix}") for suffix in ("bpe", "tok", "txt"))])
     with tempfile.TemporaryDirectory(prefix="rela-translate-") as name:
         work = Path(name)
-        folder = data
+        folder = data.path
         if source is not None:
-            folder, subset = _binarise_text(source, prepared, work), "test"
+            folder, subset = _binarise_text(source, data, work), "test"
         prefix = folder / f"{subset}.{languages[0]}-{languages[1]}.{languages[0]}"
         sentences = count_sentences(prefix)
         arguments: List[object] = [folder, "--user-dir", user_dir(), "--task", "translation_rela"]
