@@ -252,6 +252,20 @@ def _launch(
 # --- on the GPU: one program computes the outputs of BLOCK_M queries or of BLOCK_N keys of one head ---
 
 
+# Triton reads the arguments of a kernel from its source, so the three lists are written out; a list has, in this order,
+# inputs, mask, outputs, their strides, numbers that change with every batch, and constants of the compilation
+_kernel = triton.jit(do_not_specialize=["mask_b", "mask_s", "tgt_len", "src_len", "seed", "threshold"])
+
+
+@triton.jit
+def _place(length, NUM_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, ROWS: tl.constexpr):
+    """Return where this program works: head (of all sentences), sentence, first column of the head, first row."""
+    tiles = tl.cdiv(length, ROWS)
+    head = tl.program_id(0) // tiles
+    b = (head // NUM_HEADS).to(tl.int64)
+    return head, b, (head % NUM_HEADS) * HEAD_DIM, (tl.program_id(0) % tiles) * ROWS
+
+
 @triton.jit
 def _dot(a, b, PRECISION: tl.constexpr):
     if _UPCAST:
@@ -296,11 +310,16 @@ def _keys_allowed(mask_pointer, start, mask_stride, src_len, PADDED: tl.constexp
 
 
 @triton.jit
-def _weights(scores, HALF: tl.constexpr):
-    """Return ReLU of the scores. NaN stays NaN; for float16 weights are limited to 65504, because inf * 0 is NaN."""
+def _weights(scores, queries, keys, CAUSAL: tl.constexpr, HALF: tl.constexpr):
+    """Return ReLU of the scores, and 0 at keys after the query; the numbers of queries and keys broadcast to a tile.
+
+    NaN stays NaN. For float16 weights are limited to 65504, because inf * 0 is NaN.
+    """
     weights = tl.maximum(scores, 0.0, propagate_nan=_ALL)
     if HALF:
         weights = tl.minimum(weights, _LARGEST_HALF, propagate_nan=_ALL)
+    if CAUSAL:
+        weights = tl.where(keys <= queries, weights, 0.0)
     return weights
 
 
@@ -338,47 +357,17 @@ def _without_range(grad, HALF: tl.constexpr):
     return grad, largest
 
 
-@triton.jit(do_not_specialize=["mask_b", "mask_s", "tgt_len", "src_len", "seed", "threshold"])
+@_kernel
 def _context(
-    q,
-    k,
-    v,
-    mask,
-    out,
-    q_t,
-    q_b,
-    q_c,
-    k_s,
-    k_b,
-    k_c,
-    v_s,
-    v_b,
-    v_c,
-    mask_b,
-    mask_s,
-    out_t,
-    out_b,
-    tgt_len,
-    src_len,
-    scale,
-    seed: tl.int64,
-    threshold,
-    NUM_HEADS: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    PADDED: tl.constexpr,
-    DROPOUT: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
+    q, k, v, mask, out,
+    q_t, q_b, q_c, k_s, k_b, k_c, v_s, v_b, v_c, mask_b, mask_s, out_t, out_b,
+    tgt_len, src_len, scale, seed: tl.int64, threshold,
+    NUM_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    CAUSAL: tl.constexpr, PADDED: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
     HALF: tl.constexpr = v.dtype.element_ty == tl.float16
-    blocks = tl.cdiv(tgt_len, BLOCK_M)
-    head = tl.program_id(0) // blocks
-    start = (tl.program_id(0) % blocks) * BLOCK_M
-    b = (head // NUM_HEADS).to(tl.int64)
-    column = (head % NUM_HEADS) * HEAD_DIM
+    head, b, column, start = _place(tgt_len, NUM_HEADS, HEAD_DIM, BLOCK_M)
     q += b * q_b + column * q_c
     k += b * k_b + column * k_c
     v += b * v_b + column * v_c
@@ -395,9 +384,9 @@ def _context(
     for key_start in range(0, end, BLOCK_N):
         allowed = _keys_allowed(mask, key_start, mask_s, src_len, PADDED, BLOCK_N)
         k_tile = _rows(k, key_start, allowed, k_s, k_c, HEAD_DIM, BLOCK_N, BLOCK_D)
-        weights = _weights(_dot(q_tile, tl.trans(k_tile), PRECISION) * scale, HALF)
-        if CAUSAL:
-            weights = tl.where((key_start + tl.arange(0, BLOCK_N))[None, :] <= rows[:, None], weights, 0.0)
+        scores = _dot(q_tile, tl.trans(k_tile), PRECISION) * scale
+        keys = key_start + tl.arange(0, BLOCK_N)
+        weights = _weights(scores, rows[:, None], keys[None, :], CAUSAL, HALF)
         if DROPOUT:
             weights = tl.where(_kept(seed, head, start, key_start, threshold, BLOCK_M, BLOCK_N), weights, 0.0)
         v_tile = _rows(v, key_start, allowed, v_s, v_c, HEAD_DIM, BLOCK_N, BLOCK_D)
@@ -407,51 +396,17 @@ def _context(
     _store_rows(out, start, rows < tgt_len, out_t, total, HEAD_DIM, BLOCK_M, BLOCK_D)
 
 
-@triton.jit(do_not_specialize=["mask_b", "mask_s", "tgt_len", "src_len", "seed", "threshold"])
+@_kernel
 def _grad_q(
-    q,
-    k,
-    v,
-    grad,
-    mask,
-    out,
-    q_t,
-    q_b,
-    q_c,
-    k_s,
-    k_b,
-    k_c,
-    v_s,
-    v_b,
-    v_c,
-    grad_t,
-    grad_b,
-    grad_c,
-    mask_b,
-    mask_s,
-    out_t,
-    out_b,
-    tgt_len,
-    src_len,
-    scale,
-    seed: tl.int64,
-    threshold,
-    NUM_HEADS: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    PADDED: tl.constexpr,
-    DROPOUT: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
+    q, k, v, grad, mask, out,
+    q_t, q_b, q_c, k_s, k_b, k_c, v_s, v_b, v_c, grad_t, grad_b, grad_c, mask_b, mask_s, out_t, out_b,
+    tgt_len, src_len, scale, seed: tl.int64, threshold,
+    NUM_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    CAUSAL: tl.constexpr, PADDED: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
     HALF: tl.constexpr = v.dtype.element_ty == tl.float16
-    blocks = tl.cdiv(tgt_len, BLOCK_M)
-    head = tl.program_id(0) // blocks
-    start = (tl.program_id(0) % blocks) * BLOCK_M
-    b = (head // NUM_HEADS).to(tl.int64)
-    column = (head % NUM_HEADS) * HEAD_DIM
+    head, b, column, start = _place(tgt_len, NUM_HEADS, HEAD_DIM, BLOCK_M)
     q += b * q_b + column * q_c
     k += b * k_b + column * k_c
     v += b * v_b + column * v_c
@@ -473,12 +428,12 @@ def _grad_q(
         allowed = _keys_allowed(mask, key_start, mask_s, src_len, PADDED, BLOCK_N)
         k_tile = _rows(k, key_start, allowed, k_s, k_c, HEAD_DIM, BLOCK_N, BLOCK_D)
         v_tile = _rows(v, key_start, allowed, v_s, v_c, HEAD_DIM, BLOCK_N, BLOCK_D)
-        passed = _dot(q_tile, tl.trans(k_tile), PRECISION) * scale > 0.0
-        if CAUSAL:
-            passed = passed & ((key_start + tl.arange(0, BLOCK_N))[None, :] <= rows[:, None])
+        scores = _dot(q_tile, tl.trans(k_tile), PRECISION) * scale
+        keys = key_start + tl.arange(0, BLOCK_N)
+        weights = _weights(scores, rows[:, None], keys[None, :], CAUSAL, HALF)
         if DROPOUT:
-            passed = passed & _kept(seed, head, start, key_start, threshold, BLOCK_M, BLOCK_N)
-        grad_scores = tl.where(passed, _dot(grad_tile, tl.trans(v_tile), PRECISION), 0.0)
+            weights = tl.where(_kept(seed, head, start, key_start, threshold, BLOCK_M, BLOCK_N), weights, 0.0)
+        grad_scores = tl.where(weights > 0.0, _dot(grad_tile, tl.trans(v_tile), PRECISION), 0.0)
         total += _dot(grad_scores.to(k_tile.dtype), k_tile, PRECISION)
     if DROPOUT:
         scale *= 65536.0 / (65536 - threshold)
@@ -488,52 +443,17 @@ def _grad_q(
     _store_rows(out, start, rows < tgt_len, out_t, total, HEAD_DIM, BLOCK_M, BLOCK_D)
 
 
-@triton.jit(do_not_specialize=["mask_b", "mask_s", "tgt_len", "src_len", "seed", "threshold"])
+@_kernel
 def _grad_kv(
-    q,
-    k,
-    v,
-    grad,
-    mask,
-    out_k,
-    out_v,
-    q_t,
-    q_b,
-    q_c,
-    k_s,
-    k_b,
-    k_c,
-    v_s,
-    v_b,
-    v_c,
-    grad_t,
-    grad_b,
-    grad_c,
-    mask_b,
-    mask_s,
-    out_s,
-    out_b,
-    tgt_len,
-    src_len,
-    scale,
-    seed: tl.int64,
-    threshold,
-    NUM_HEADS: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    PADDED: tl.constexpr,
-    DROPOUT: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
+    q, k, v, grad, mask, out_k, out_v,
+    q_t, q_b, q_c, k_s, k_b, k_c, v_s, v_b, v_c, grad_t, grad_b, grad_c, mask_b, mask_s, out_s, out_b,
+    tgt_len, src_len, scale, seed: tl.int64, threshold,
+    NUM_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    CAUSAL: tl.constexpr, PADDED: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
     HALF: tl.constexpr = v.dtype.element_ty == tl.float16
-    blocks = tl.cdiv(src_len, BLOCK_N)
-    head = tl.program_id(0) // blocks
-    start = (tl.program_id(0) % blocks) * BLOCK_N
-    b = (head // NUM_HEADS).to(tl.int64)
-    column = (head % NUM_HEADS) * HEAD_DIM
+    head, b, column, start = _place(src_len, NUM_HEADS, HEAD_DIM, BLOCK_N)
     q += b * q_b + column * q_c
     k += b * k_b + column * k_c
     v += b * v_b + column * v_c
@@ -562,9 +482,8 @@ def _grad_kv(
         grad_tile, largest = _without_range(grad_tile, HALF)
         grad_tile = grad_tile.to(q_tile.dtype)
         # shape (keys, queries), so that the next product needs no transposition
-        weights = _weights(_dot(k_tile, tl.trans(q_tile), PRECISION) * scale, HALF)
-        if CAUSAL:
-            weights = tl.where(keys[:, None] <= queries[None, :], weights, 0.0)
+        scores = _dot(k_tile, tl.trans(q_tile), PRECISION) * scale
+        weights = _weights(scores, queries[None, :], keys[:, None], CAUSAL, HALF)
         if DROPOUT:
             kept = _kept(seed, head, query_start, start, threshold, BLOCK_M, BLOCK_N)
             weights = tl.where(tl.trans(kept), weights, 0.0)

@@ -132,60 +132,50 @@ def _normed(z, root_eps, SIZE: tl.constexpr):
     return scaled / root[:, None], largest, root
 
 
+@triton.jit
+def _vector(pointer, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+    """Return the gain or the gate, ``(1, BLOCK)``, with 0 after its end."""
+    columns = tl.arange(0, BLOCK)
+    return tl.load(pointer + columns, mask=columns < SIZE, other=0.0).to(tl.float32)[None, :]
+
+
+@triton.jit
+def _tile(first, rows, SIZE: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+    """Return the offsets of ROWS rows from ``first`` on, ``(ROWS, BLOCK)``, and which of them exist."""
+    columns = tl.arange(0, BLOCK)
+    row = first + tl.arange(0, ROWS)
+    return row.to(tl.int64)[:, None] * SIZE + columns[None, :], (row < rows)[:, None] & (columns < SIZE)[None, :]
+
+
 @triton.jit(do_not_specialize=["rows"])
 def _norm(
-    z,
-    gain,
-    gate,
-    y,
-    rows,
-    root_eps,
-    GATED: tl.constexpr,
-    SIZE: tl.constexpr,
-    BLOCK: tl.constexpr,
-    ROWS: tl.constexpr,
-):
-    columns = tl.arange(0, BLOCK)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    mask = (row < rows)[:, None] & (columns < SIZE)[None, :]
-    offsets = row.to(tl.int64)[:, None] * SIZE + columns[None, :]
+    z, gain, gate, y, rows, root_eps,
+    GATED: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    offsets, mask = _tile(tl.program_id(0) * ROWS, rows, SIZE, BLOCK, ROWS)
     z_tile = tl.load(z + offsets, mask=mask, other=0.0).to(tl.float32)
-    g = tl.load(gain + columns, mask=columns < SIZE, other=0.0).to(tl.float32)
     normed, _, _ = _normed(z_tile, root_eps, SIZE)
-    result = normed * g[None, :]
+    result = normed * _vector(gain, SIZE, BLOCK)
     if GATED:
-        w = tl.load(gate + columns, mask=columns < SIZE, other=0.0).to(tl.float32)
-        result *= tl.sigmoid(w[None, :] * z_tile)
+        result *= tl.sigmoid(_vector(gate, SIZE, BLOCK) * z_tile)
     tl.store(y + offsets, result.to(y.dtype.element_ty), mask=mask)
 
 
 @triton.jit(do_not_specialize=["rows"])
 def _norm_grad(
-    z,
-    gain,
-    gate,
-    grad,
-    grad_z,
-    partial,
-    rows,
-    root_eps,
-    GATED: tl.constexpr,
-    SIZE: tl.constexpr,
-    BLOCK: tl.constexpr,
-    ROWS: tl.constexpr,
-):
+    z, gain, gate, grad, grad_z, partial, rows, root_eps,
+    GATED: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
     columns = tl.arange(0, BLOCK)
     inside = columns < SIZE
-    g = tl.load(gain + columns, mask=inside, other=0.0).to(tl.float32)[None, :]
+    g = _vector(gain, SIZE, BLOCK)
     if GATED:
-        w = tl.load(gate + columns, mask=inside, other=0.0).to(tl.float32)[None, :]
+        w = _vector(gate, SIZE, BLOCK)
     grad_gain = tl.zeros((ROWS, BLOCK), dtype=tl.float32)
     grad_gate = tl.zeros((ROWS, BLOCK), dtype=tl.float32)
     programs = tl.num_programs(0)
     for first in range(tl.program_id(0) * ROWS, rows, programs * ROWS):
-        row = first + tl.arange(0, ROWS)
-        mask = (row < rows)[:, None] & inside[None, :]
-        offsets = row.to(tl.int64)[:, None] * SIZE + columns[None, :]
+        offsets, mask = _tile(first, rows, SIZE, BLOCK, ROWS)
         z_tile = tl.load(z + offsets, mask=mask, other=0.0).to(tl.float32)
         through = tl.load(grad + offsets, mask=mask, other=0.0).to(tl.float32)
         normed, largest, root = _normed(z_tile, root_eps, SIZE)
