@@ -15,8 +15,8 @@ from conftest import ROOT, run_rela
 from fairseq_rela.errors import InputError
 from fairseq_rela.experiment.composed import checksums
 from fairseq_rela.files.configs import FOLDER_VARIABLE
+from fairseq_rela.study import gold_set, queue, spec, statistics
 from fairseq_rela.study import perform as performing
-from fairseq_rela.study import queue, spec, statistics
 from fairseq_rela.study.collect import collect, paired_difference
 from fairseq_rela.study.folder import StudyFolder
 from fairseq_rela.study.measures import measures
@@ -322,6 +322,23 @@ def test_a_missing_silver_alignment_stops_the_study_before_it_trains(configs, tm
         queue.prepare_data(folder)
 
 
+def test_a_gold_set_needs_finished_runs_with_their_models(configs, tmp_path, capsys, monkeypatch):
+    from fairseq_rela.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    arguments = ["study", "one", "--gold-alignment", "gold"]
+    assert main(arguments) == 2
+    assert "no run is finished; train some before --gold-alignment" in capsys.readouterr().err
+    folder = StudyFolder(spec.load_study("one"), Path("studies/one"), Path("experiments"))
+    for run, bleu in zip(folder.runs, (30.0, 29.0, 31.0, 30.5)):
+        record_of(run, bleu, ["a b c"])
+    assert main(arguments) == 2
+    (error,) = capsys.readouterr().err.strip().splitlines()
+    assert "experiments/synthetic/data: no prepare.json" in error
+    assert gold_set.best_label(collect(folder)) == "softmax"
+    assert not Path("studies/one/gold_set.json").exists()
+
+
 @pytest.mark.slow
 def test_the_synthetic_study_with_few_updates(tmp_path):
     """Four rows with two seeds, one row before the others; a third call trains no model."""
@@ -348,3 +365,16 @@ def test_the_synthetic_study_with_few_updates(tmp_path):
     third = run_rela("study", "synthetic", *options, cwd=tmp_path)
     assert third.returncode == 0 and "8 of 8 runs are already there" in third.stdout
     assert time.monotonic() - started < 60
+    # the test set itself as the gold set gives the same errors
+    raw = tmp_path / "experiments" / "synthetic" / "raw"
+    gold = [word for name in ("test.xa", "test.xb", "test.align") for word in ("--gold-alignment", raw / name)]
+    fourth = run_rela("study", "synthetic", *options, "--only", "cross", *gold, cwd=tmp_path)
+    assert fourth.returncode == 0, fourth.stderr[-2000:]
+    study = json.loads((tmp_path / "studies" / "synthetic" / "study.json").read_text())
+    measured = study["gold_set"]["rows"]
+    (label,) = measured
+    runs = next(row["runs"] for row in study["rows"] if row["label"] == label)
+    for run in runs:
+        for kind, errors in measured[label][str(run["seed"])].items():
+            assert errors == pytest.approx({mean: run["analysis"]["alignment"][kind][mean] for mean in errors})
+    assert "not from the study's corpus: 0 of" in (tmp_path / "studies" / "synthetic" / "study.md").read_text()

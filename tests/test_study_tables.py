@@ -10,7 +10,7 @@ from study_records import ROWS, SITES, make_study, noise, t_interval
 from fairseq_rela.errors import InputError
 from fairseq_rela.files.records import read_json
 from fairseq_rela.report import paper
-from fairseq_rela.study import docs, paper_tables, tables, text, values
+from fairseq_rela.study import docs, gold_set, paper_tables, tables, text, values
 
 STUDIES = sorted(ROOT.glob("studies/*/study.json"))
 
@@ -33,6 +33,27 @@ def cells(markdown, title):
     body = markdown.split(f"### {title}", 1)[1].split("\n### ", 1)[0]
     lines = [line for line in body.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def test_the_gold_set_has_a_table_of_its_own():
+    study = full_study()
+    assert gold_set.table(study) == []
+    errors = {
+        str(seed): {kind: {"aol": 0.4 + seed / 10, "aoh": 0.3} for kind in ("normal", "shifted")} for seed in (1, 2)
+    }
+    side = {"total": 200, "unknown": 30}
+    study["gold_set"] = {
+        "gold": {"file": "x.talp"},
+        "sentences": 508,
+        "text": {"source": side, "target": {**side, "unknown": 1}},
+        "rows": {"rela_g": errors},
+    }
+    shown = tables.full(study)
+    assert cells(shown, "Alignment error rate against a gold alignment of other text")[2:] == [
+        ["7", "ReLA-g", "55.0 ± 7.1", "30.0 ± 0.0", "55.0 ± 7.1", "30.0 ± 0.0"]
+    ]
+    assert "508 sentence pairs of x.talp" in shown
+    assert "30 of 200 source words (15.0%) and 1 of 200 target words (0.5%) have pieces" in shown
 
 
 def numbers(cell):

@@ -73,6 +73,15 @@ def _study_options(parser: Parser) -> None:
     parser.add_argument(
         "--collect", action="store_true", help="train nothing; only make tables and figures of finished runs"
     )
+    parser.add_argument(
+        "--gold-alignment",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="train nothing; measure the rows of --only, otherwise the best one, on sentences with gold word links, "
+        "given as for `rela reproduce`",
+    )
     parser.add_argument("--output", type=Path, default=Path("studies"), help="folder in which the folder NAME is made")
     parser.add_argument("--raw", type=Path, help="a folder with the raw corpus, for tasks that are not downloaded")
     add_shared(parser, "--workers", "--root", "--override")
@@ -80,7 +89,7 @@ def _study_options(parser: Parser) -> None:
 
 def _study(options: Options) -> None:
     """Train, measure and compare the rows of a study over several seeds."""
-    from ..study import queue
+    from ..study import gold_set, queue
     from ..study.collect import collect
     from ..study.docs import fill_documents
     from ..study.folder import StudyFolder
@@ -104,8 +113,11 @@ def _study(options: Options) -> None:
             queue.prepare_data(folder)
             perform(run)
         return
+    if options.gold_alignment:
+        labels = options.only or [gold_set.best_label(collect(folder))]
+        print(gold_set.measure(folder, labels, options.gold_alignment))
     try:
-        if not options.collect:
+        if not options.collect and not options.gold_alignment:
             queue.prepare_data(folder)
             queue.run_queue(runs, options.jobs, _this_command(options))
     finally:

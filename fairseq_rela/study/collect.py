@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Mapping, Optional
 from ..errors import InputError
 from ..files.lines import read_lines
 from ..files.records import read_json, sha256, write_json
+from . import gold_set
 from .folder import StudyFolder
 from .perform import FORMAT
 from .spec import Row
@@ -52,6 +53,9 @@ def collect(folder: StudyFolder) -> Dict[str, Any]:
         "sentences": _sentences(rows),
         "rows": rows,
     }
+    measured = gold_set.read(folder.path)
+    if measured is not None:
+        result["gold_set"] = measured
     write_json(path, result)
     return result
 

@@ -6,7 +6,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 from ..report import figure_folder, paper
 from ..report.figure_folder import Drawn
 from ..report.template import STYLE_SHEET, fill, read_assets
-from . import claims, figures, paper_tables, tables, text
+from . import claims, figures, gold_set, paper_tables, tables, text
 from .values import diverged, finished
 
 PAGE, MARKDOWN, FIGURES = "study.html", "study.md", "figures"
@@ -61,7 +61,7 @@ def _page(study: Dict[str, Any], drawn: Sequence[Drawn]) -> str:
         table_1=paper_tables.table_1(study),
         training=paper_tables.training(study),
         rates=paper_tables.rates(study),
-        alignment=paper_tables.alignment_tables(study),
+        alignment=paper_tables.alignment_tables(study) + gold_set.table(study),
         no_alignment=tables.NO_ALIGNMENT,
         diversity=paper_tables.diversity(study),
         runs=list(_run_rows(study)),

@@ -28,7 +28,7 @@ def all_tables(study: Dict[str, Any]) -> List[Table]:
     ]
 
 
-def _table(
+def make_table(
     caption: str, kinds: Sequence[str], head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]
 ) -> Table:
     """Return a table of text; ``kinds`` has the kind of the cells of each column."""
@@ -44,7 +44,8 @@ def in_order(study: Dict[str, Any]) -> List[Dict[str, Any]]:
     return sorted(study["rows"], key=lambda row: row["table_1"] or len(paper.TABLE_1) + 1)
 
 
-def _number(row: Dict[str, Any]) -> str:
+def row_number(row: Dict[str, Any]) -> str:
+    """Return the number of a row in Table 1, or ``-``."""
     return str(row["table_1"] or text.NONE)
 
 
@@ -74,7 +75,7 @@ def table_1(study: Dict[str, Any]) -> Table:
         summary = mean(row, "bleu")
         rows.append(
             [
-                _number(row),
+                row_number(row),
                 text.row_name(row),
                 text.runs_done(row),
                 text.mean_sd(summary) if summary else text.without_number(row),
@@ -97,7 +98,7 @@ def table_1(study: Dict[str, Any]) -> Table:
         *_lost(study),
     ]
     kinds = [NUMBER, TEXT, NUMBER, NUMBER, PAPER, NUMBER, PAPER, NUMBER]
-    return _table("Table 1: translation quality", kinds, head, rows, notes)
+    return make_table("Table 1: translation quality", kinds, head, rows, notes)
 
 
 def baseline_name(study: Dict[str, Any]) -> str:
@@ -157,7 +158,7 @@ def training(study: Dict[str, Any]) -> Table:
         ("parameters", "parameters", 0),
     ]
     rows = [
-        [_number(row), text.row_name(row), *(_plain(row, measure, digits) for _, measure, digits in measures)]
+        [row_number(row), text.row_name(row), *(_plain(row, measure, digits) for _, measure, digits in measures)]
         for row in in_order(study)
     ]
     notes = [
@@ -165,7 +166,7 @@ def training(study: Dict[str, Any]) -> Table:
         "the lowest of a training, in bits for each piece."
     ]
     head = ["row", "model", *(name for name, _, _ in measures)]
-    return _table("Training and translation", [NUMBER, TEXT] + 5 * [NUMBER], head, rows, notes)
+    return make_table("Training and translation", [NUMBER, TEXT] + 5 * [NUMBER], head, rows, notes)
 
 
 def _plain(row: Dict[str, Any], measure: str, digits: int) -> str:
@@ -190,7 +191,7 @@ def rates(study: Dict[str, Any]) -> Table:
     ]
     rows = [
         [
-            _number(row),
+            row_number(row),
             text.row_name(row),
             *(_rate(row, at_level(study, measure), 2 if measure.startswith("layer") else 1) for _, measure in columns),
         ]
@@ -202,7 +203,7 @@ def rates(study: Dict[str, Any]) -> Table:
         "each source with the target of another; mean of heads: of the attention averaged over the heads of a layer."
     ]
     kinds = [NUMBER, TEXT] + len(columns) * [NUMBER]
-    return _table("Figures 3 and 6: sparsity and null rates", kinds, ["row", "model", *dict(columns)], rows, notes)
+    return make_table("Figures 3 and 6: sparsity and null rates", kinds, ["row", "model", *dict(columns)], rows, notes)
 
 
 def _rate(row: Dict[str, Any], measure: str, digits: int) -> str:
@@ -233,7 +234,7 @@ def _table_5(study: Dict[str, Any], measured: Sequence[Dict[str, Any]]) -> Table
     rows = []
     for row in measured:
         published = _paper_errors(row) or (None,) * len(ERRORS)
-        cells = [_number(row), text.row_name(row)]
+        cells = [row_number(row), text.row_name(row)]
         for measure, of_paper in zip(ERRORS.values(), published):
             cells += [text.mean_sd(mean(row, measure), 1, 100), text.optional(of_paper)]
         rows.append(cells)
@@ -249,7 +250,7 @@ def _table_5(study: Dict[str, Any], measured: Sequence[Dict[str, Any]]) -> Table
         "word i; shifted: step i with target word i \u2212 1. The paper's language pair, models and links are others."
     ]
     title = f"Table 5: alignment error rate against {gold_name(study)}"
-    return _table(title, [NUMBER, TEXT] + len(ERRORS) * [NUMBER, PAPER], head, rows, notes)
+    return make_table(title, [NUMBER, TEXT] + len(ERRORS) * [NUMBER, PAPER], head, rows, notes)
 
 
 def _table_5_differences(study: Dict[str, Any], measured: Sequence[Dict[str, Any]]) -> Table:
@@ -258,7 +259,7 @@ def _table_5_differences(study: Dict[str, Any], measured: Sequence[Dict[str, Any
     rows = []
     for row in (row for row in measured if row is not base):
         published = _paper_errors(row)
-        cells = [_number(row), text.row_name(row)]
+        cells = [row_number(row), text.row_name(row)]
         for place, measure in enumerate(ERRORS.values()):
             of_paper = published[place] - published_base[place] if published and published_base else None
             cells += [
@@ -269,7 +270,7 @@ def _table_5_differences(study: Dict[str, Any], measured: Sequence[Dict[str, Any
     head = ["row", "model", *(name for error in ERRORS for name in (error, "paper"))]
     notes = ["In points, below 0 is better, with the 95 % interval of the difference, paired over the seeds."]
     title = f"Table 5, difference to {baseline_name(study)}, against {gold_name(study)}"
-    return _table(title, [NUMBER, TEXT] + len(ERRORS) * [NUMBER, PAPER], head, rows, notes)
+    return make_table(title, [NUMBER, TEXT] + len(ERRORS) * [NUMBER, PAPER], head, rows, notes)
 
 
 # ------------------------------------------------------------------------------------------------------------ Table 6
@@ -281,7 +282,7 @@ def diversity(study: Dict[str, Any]) -> Table:
     for row in in_order(study):
         for tau, published in _temperatures(study, row):
             name = text.row_name(row) + (f", \u03c4 = {tau}" if tau != "1.0" or len(published_taus(row)) > 1 else "")
-            cells = [_number(row), name]
+            cells = [row_number(row), name]
             for site in SITES:
                 summary = mean(row, at_level(study, f"diversity.{site}.{tau}"))
                 cells += [
@@ -294,7 +295,7 @@ def diversity(study: Dict[str, Any]) -> Table:
         "heads of a layer are equal. \u03c4 is the temperature of the softmax over weights that do not sum to 1."
     ]
     head = ["row", "model", *(name for site in SITES for name in (site, "paper"))]
-    return _table("Table 6: head diversity", [NUMBER, TEXT] + len(SITES) * [NUMBER, PAPER], head, rows, notes)
+    return make_table("Table 6: head diversity", [NUMBER, TEXT] + len(SITES) * [NUMBER, PAPER], head, rows, notes)
 
 
 def published_taus(row: Dict[str, Any]) -> Dict[Optional[str], Dict[str, float]]:

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Sequence
 
 from ..report import paper
 from ..report.table import Table
-from . import claims, paper_tables, text
+from . import claims, gold_set, paper_tables, text
 from .values import Summary, baseline, difference, diverged, find_row, finished, mean
 
 NO_ALIGNMENT = "No alignment error rate was measured in this study."
@@ -15,6 +15,7 @@ def full(study: Dict[str, Any]) -> str:
     """Return the results in Markdown: a summary, the paper's claims with the rule for the verdicts, and all tables."""
     parts = [summary(study), _claims(study)]
     parts += [_table(table) for table in paper_tables.all_tables(study)]
+    parts += [_table(table) for table in gold_set.table(study)]
     if not paper_tables.alignment_tables(study):
         parts.append(NO_ALIGNMENT)
     parts += [effort(study), f"`rela study {study['study']}` repeats it."]
