@@ -1,5 +1,6 @@
 """A study's numbers and Markdown: means, intervals and differences by scipy, and messages for missing numbers."""
 
+import json
 import re
 
 import numpy
@@ -213,6 +214,25 @@ def test_cells_cannot_break_the_table():
     assert len(rows) == 2 and all(len(row) == len(head) for row in rows)
 
 
+def test_rows_beyond_the_paper_are_also_compared_at_their_own_settings():
+    faster = {"softmax": [36.6, 35.6], "rela_g": [33.5, 32.5]}
+    study = make_study({"softmax": [35.3, 34.6], "rela_g": [32.2, 31.4], "rela_g-lr5e-3": faster["rela_g"]})
+    for row in study["rows"]:
+        row["table_1"] = None
+    other = json.loads(json.dumps(study["rows"][0]))
+    other.update(label="softmax-lr5e-3", overrides=study["rows"][2]["overrides"])
+    for run, bleu in zip(other["runs"], faster["softmax"]):
+        run["score"]["bleu"] = bleu
+    study["rows"].append(other)
+    head, *lines = tables.rows(study).split("\n\n")[1].splitlines()
+    assert head.endswith("| difference to the same with softmax |") and "paper" not in head
+    found = {line.split("|")[1].strip(): line.split("|")[-2].strip() for line in lines[1:]}
+    differences = [x - y for x, y in zip(faster["rela_g"], faster["softmax"])]
+    mean, _, interval = t_interval(differences)
+    assert numbers(found["ReLA-g (rela_g-lr5e-3)"]) == pytest.approx([mean, *interval], abs=0.005)
+    assert found["softmax"] == found["softmax (softmax-lr5e-3)"] == "-"
+
+
 def test_the_short_table_has_four_rows_and_a_sentence():
     markdown = tables.short(full_study())
     table, sentence = markdown.split("\n\n")
@@ -300,7 +320,7 @@ def test_documents_equal_the_output_of_the_studies(document, kind):
     for study in map(read_json, STUDIES):
         found = docs.between(path.read_text(encoding="utf-8"), study["study"], kind) if path.is_file() else None
         if found is not None:
-            assert found == (tables.short(study) if kind else tables.full(study))
+            assert found == docs.KINDS[kind](study)
             checked += 1
     if not checked:
         pytest.skip(f"{document} shows no study yet")

@@ -7,8 +7,9 @@ from ..errors import InputError
 from ..files.outputs import write_whole
 from . import tables
 
-# file, and the kind of Markdown that it shows: "short", or "" for the full results
-DOCUMENTS = (("README.md", "short"), ("docs/results.md", ""))
+# file, and the kind of Markdown that it shows
+DOCUMENTS = (("README.md", "short"), ("docs/results.md", ""), ("docs/results.md", "rows"))
+KINDS = {"": tables.full, "short": tables.short, "rows": tables.rows}
 
 
 def fill_documents(study: Dict[str, Any], root: Path) -> List[Path]:
@@ -29,7 +30,7 @@ def fill_documents(study: Dict[str, Any], root: Path) -> List[Path]:
         old = path.read_text(encoding="utf-8") if path.is_file() else ""
         if between(old, study["study"], kind) is None:
             continue
-        new = fill(old, study["study"], kind, tables.short(study) if kind else tables.full(study))
+        new = fill(old, study["study"], kind, KINDS[kind](study))
         if new != old:
             with write_whole(path) as file:
                 file.write(new)
@@ -38,7 +39,7 @@ def fill_documents(study: Dict[str, Any], root: Path) -> List[Path]:
 
 
 def markers(name: str, kind: str = "") -> List[str]:
-    """Return the comments before and after a study's Markdown in a document; ``kind`` as in :data:`DOCUMENTS`."""
+    """Return the comments before and after a study's Markdown in a document; ``kind`` is a key of :data:`KINDS`."""
     middle = f"study:{name}:{kind}" if kind else f"study:{name}"
     return [f"<!-- {middle} begin -->", f"<!-- {middle} end -->"]
 

@@ -22,6 +22,39 @@ def full(study: Dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+def rows(study: Dict[str, Any]) -> str:
+    """Return the results in Markdown for rows that the paper does not have: only the columns that are measured.
+
+    Rows with the baseline's settings are compared with it, other rows also with the row that differs from them only in
+    having the baseline's attention.
+    """
+    parts = [summary(study)]
+    for table in (paper_tables.table_1(study), paper_tables.training(study)):
+        columns = [[cell.text for cell in column] for column in zip(*table.head, *table.rows)]
+        used = [place for place, column in enumerate(columns) if set(column[1:]) != {text.NONE}]
+        names = sum(table.head[0][place].kind == paper_tables.TEXT for place in used)
+        shown = [columns[place] for place in used]
+        if table.rows and not parts[1:]:
+            shown.append(
+                ["difference to the same with " + paper_tables.baseline_name(study), *_to_same_settings(study)]
+            )
+        head, *body = zip(*shown)
+        parts.append(markdown(head, body, names))
+    return "\n\n".join([*parts, effort(study), f"`rela study {study['study']}` repeats it."])
+
+
+def _to_same_settings(study: Dict[str, Any]) -> List[str]:
+    """Return the difference in BLEU of each row to the row with the same overrides and the baseline's attention."""
+    base = baseline(study)
+    like_base = {
+        tuple(row["overrides"]): row for row in study["rows"] if base and row["attention"] == base["attention"]
+    }
+    return [
+        text.mean_interval(difference(study, row, like_base.get(tuple(row["overrides"])), "bleu"), sign=True)
+        for row in paper_tables.in_order(study)
+    ]
+
+
 def effort(study: Dict[str, Any]) -> str:
     """Return a sentence with the training time and the machines of the runs."""
     seconds = [sum((run.get("seconds") or {}).values()) for row in study["rows"] for run in finished(row)]

@@ -85,10 +85,11 @@ def machine(record: Dict[str, Any]) -> str:
 
 
 def row_name(row: Dict[str, Any]) -> str:
-    """Return the name of a row: variant, sites if not all, and the label if it is not in Table 1."""
+    """Return the name of a row: variant, sites if not all, and a label that tells more if it is not in Table 1."""
     name = paper.NAMES.get(row["attention"], row["attention"])
     where = "" if len(row["sites"]) == len(SITES) else f", {join(row['sites'])} only"
-    return f"{name}{where}" if published_row(row) else f"{name}{where} ({row['label']})"
+    plain = published_row(row) or row["label"] == row["attention"]
+    return f"{name}{where}" if plain else f"{name}{where} ({row['label']})"
 
 
 def figure_names(rows: Sequence[Dict[str, Any]]) -> Dict[str, str]:
