@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from .errors import InputError
 from .functional import HALF_PRECISION, at_least_float32
 
-MEMORY = 0.95  # share of the earlier observations that an update keeps
+MEMORY = 0.9  # share of the earlier observations that an update keeps
 
 
 class ThresholdOptions(NamedTuple):
@@ -58,7 +58,7 @@ class ThresholdedReLU(nn.Module):
     number c of allowed keys and each update counts ``MEMORY`` times the next one:
 
     .. math:: \theta_n = \min(1, n / warmup) \cdot N_n / D_n, \quad
-        N_{n+1} = 0.95\, N_n + \sum c\, q, \quad D_{n+1} = 0.95\, D_n + \sum c
+        N_{n+1} = 0.9\, N_n + \sum c\, q, \quad D_{n+1} = 0.9\, D_n + \sum c
 
     The sums are over the batches of update n: those of ``--update-freq``, and those of all workers.
 

@@ -2,6 +2,7 @@
 
 import argparse
 import copy
+from unittest.mock import patch
 
 import numpy
 import pytest
@@ -14,6 +15,7 @@ from fairseq_rela import checkpoints
 from fairseq_rela.analysis.sparsity import count_sparsity
 from fairseq_rela.attention import VariantAttention, build_attention
 from fairseq_rela.errors import InputError
+from fairseq_rela.kernels import backends
 from fairseq_rela.models.config import TransformerRelaConfig
 from fairseq_rela.models.transformer_rela import TransformerRelaModel, attention_modules
 from fairseq_rela.study.folder import StudyFolder
@@ -48,11 +50,12 @@ def measure(model, pairs):
         for name, module in thresholds(model).items()
     ]
     training = model.training
-    with torch.no_grad():
+    with torch.no_grad(), patch.object(backends, "find", lambda *_: (None, "")):  # a kernel returns no weights
         model.eval()(*pairs)
     for hook in hooks:
         hook.remove()
     model.train(training)
+    assert seen.keys() == thresholds(model).keys()
     source, _, target = pairs
     shares = {}
     for name, (scores, weights) in seen.items():
@@ -171,17 +174,19 @@ def test_the_threshold_moves_to_the_target_without_padding_and_future(attention,
 def test_training_meets_the_target_on_other_sentences(target):
     model = make_model(rela_sparsity_target=target, rela_threshold_warmup=10, dropout=0.1).float().train()
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for update in range(120):
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: 1 - update / 60)
+    for update in range(60):
         model.set_num_updates(update)
-        source, lengths, target_side = batch(32, seed=update)
+        source, lengths, target_side = batch(24, seed=update)
         logits = model(source, lengths, target_side)[0][:, :-1]
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(
             logits.flatten(0, 1), target_side[:, 1:].flatten(), ignore_index=PAD
         ).backward()
         optimizer.step()
+        schedule.step()
     sites = {}
-    for name, share in measure(model, batch(64, seed=1000)).items():
+    for name, share in measure(model, batch(32, seed=1000)).items():
         site = "cross" if "encoder_attn" in name else name.split(".")[0]
         sites.setdefault(site, []).append(share)
     assert {site: numpy.mean(shares) for site, shares in sites.items()} == pytest.approx(
@@ -194,7 +199,7 @@ def observing(target=0.6, **options):
 
 
 def test_batches_of_an_update_count_by_their_allowed_keys():
-    """Two batches of one update give the weighted mean of their quantiles, and earlier ones count 0.95 times."""
+    """Two batches of one update give the weighted mean of their quantiles, and earlier ones count 0.9 times."""
     generator = torch.Generator().manual_seed(4)
     batches = [torch.randn(n, 2, 5, generator=generator) for n in (3, 8, 6)]
     module = observing()
@@ -208,8 +213,8 @@ def test_batches_of_an_update_count_by_their_allowed_keys():
     assert float(module.threshold) == pytest.approx((30 * quantiles[0] + 80 * quantiles[1]) / 110, rel=1e-6)
     module.observe(batches[2])
     module.set_num_updates(2)
-    sums = 0.95 * (30 * quantiles[0] + 80 * quantiles[1]) + 60 * quantiles[2]
-    assert float(module.threshold) == pytest.approx(sums / (0.95 * 110 + 60), rel=1e-6)
+    sums = 0.9 * (30 * quantiles[0] + 80 * quantiles[1]) + 60 * quantiles[2]
+    assert float(module.threshold) == pytest.approx(sums / (0.9 * 110 + 60), rel=1e-6)
 
 
 def test_batches_without_an_allowed_key_and_infinite_scores_are_ignored():

@@ -140,7 +140,7 @@ class VariantAttention(MultiheadAttention):
     @torch.no_grad()
     def _observe(self, threshold: ThresholdedReLU, scores: Tensor, key_padding_mask: Optional[Tensor]) -> None:
         """Show a sample of the masked scores, ``(B, H, T, S)``, to the threshold."""
-        b, t, each = choose_queries(scores.size(0), scores.size(2), scores[0, :, 0].numel(), scores.device)
+        b, t, each = choose_queries(scores.size(0), scores.size(2), scores.size(1) * scores.size(3), scores.device)
         padding = self.padded_queries(key_padding_mask)
         threshold.observe(allowed_only(scores[b, :, t], padding, b, t), each)  # (N, H, S)
 
