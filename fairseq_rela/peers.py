@@ -75,24 +75,8 @@ def top_k(scores: Tensor) -> Tensor:
 
 
 def relu_constant(scores: Tensor) -> Tensor:
-    r"""Return :math:`A = \max(S + 1, 0)` at allowed keys: the constant of :class:`LearntThreshold` (ours)."""
+    r"""Return :math:`A = \max(S + 1, 0)` at allowed keys: the constant of ``rela_g_threshold`` (ours)."""
     return F.relu(at_least_float32(scores) + 1.0)
-
-
-class LearntThreshold(nn.Module):
-    r"""Compute :math:`A = \max(S + b_h, 0)`, where :math:`b_h` is learnt for each head and starts at 1 (ours).
-
-    With :math:`b_h = 0` this is ReLU; a larger value gives denser weights.
-    """
-
-    def __init__(self, num_heads: int, head_dim: int) -> None:
-        super().__init__()
-        self.bias = nn.Parameter(torch.ones(num_heads))
-
-    def forward(self, scores: Tensor) -> Tensor:
-        """Return the weights for scores ``(B, H, T, S)``."""
-        scores = at_least_float32(scores)
-        return F.relu(scores + self.bias.to(scores.dtype)[:, None, None])
 
 
 class LearntEntmax(nn.Module):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from . import contract, functional, peers
 from .errors import InputError
 from .norms import GatedLayerNorm, GatedRMSNorm, RMSNorm
+from .threshold import LearntThreshold, ThresholdedReLU, ThresholdOptions
 
 SITES = ("encoder", "decoder", "cross")
 DEFAULT_VARIANT = "rela_g"
@@ -55,12 +56,20 @@ class Variant(NamedTuple):
     can_be_null: bool = False
 
     @property
-    def has_kernel(self) -> bool:
-        """Whether :mod:`fairseq_rela.kernels` computes the weights."""
-        return self.weights is functional.relu
+    def is_relu(self) -> bool:
+        """Whether the weights are ReLU: a threshold can be set, and :mod:`fairseq_rela.kernels` computes them."""
+        return self.weights in (functional.relu, LearntThreshold)
 
-    def make_weights(self, num_heads: int, head_dim: int) -> Callable[[Tensor], Tensor]:
-        """Return the weight function, or a new module of it for this number and size of heads."""
+    def make_weights(
+        self, num_heads: int, head_dim: int, threshold: Optional[ThresholdOptions] = None
+    ) -> Callable[[Tensor], Tensor]:
+        """Return the weight function, or a new module of it for this number and size of heads.
+
+        If ``threshold`` is given, ReLU becomes a module as well; other weight functions have no threshold.
+        """
+        if threshold is not None:
+            learnt = self.weights is LearntThreshold
+            return (LearntThreshold if learnt else ThresholdedReLU)(num_heads, head_dim, threshold)
         return self.weights(num_heads, head_dim) if isinstance(self.weights, type) else self.weights
 
 
@@ -77,16 +86,7 @@ _ROWS = (
         row=1,
         sums_to_one=True,
     ),
-    Variant(
-        "sparsemax",
-        "sparsemax",
-        functional.sparsemax,
-        None,
-        "sparsemax",
-        Style("#e69f00", "s"),
-        row=2,
-        sums_to_one=True,
-    ),
+    Variant("sparsemax", "sparsemax", functional.sparsemax, None, "sparsemax", Style("#e69f00", "s"), 2, True),
     Variant(
         "entmax15",
         "1.5-entmax",
@@ -233,7 +233,7 @@ _PEERS = (
     Variant(
         "rela_g_threshold",
         "ReLA-g, learnt threshold",
-        peers.LearntThreshold,
+        LearntThreshold,
         GatedRMSNorm,
         "ReLA-g of S + b with b learnt per head, from 1 (ours)",
         Style("#08519c", "P"),

@@ -50,7 +50,7 @@ def loss(model, pairs):
     return -picked[wanted != PAD].sum() / 100
 
 
-def make(variant, sites):
+def make(variant, sites, **more):
     """Build a small model in float64, the same in every process, with gains and gates that are not trivial."""
     from fairseq.data import Dictionary
 
@@ -63,7 +63,7 @@ def make(variant, sites):
     sizes = dict(layers=2, embed_dim=16, ffn_embed_dim=24, attention_heads=4)
     options = {f"{side}_{key}": value for side in ("encoder", "decoder") for key, value in sizes.items()}
     torch.manual_seed(3)
-    config = TransformerRelaConfig(attention=variant, attention_sites=sites, dropout=0.0, **options)
+    config = TransformerRelaConfig(attention=variant, attention_sites=sites, dropout=0.0, **options, **more)
     task = argparse.Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
     model = TransformerRelaModel.build_model(config, task).double().train()
     with torch.no_grad():
@@ -86,6 +86,14 @@ def train(model, pairs, steps=2):
     return gradients, {name: p.detach().clone() for name, p in model.named_parameters()}
 
 
+def observe(model, *parts):
+    """Show each part to the thresholds of a model as a batch of one update, and end the update."""
+    model.set_num_updates(0)
+    for pairs in parts:
+        loss(model, pairs)
+    model.set_num_updates(1)
+
+
 def work(rank, user_dir, meeting_point, results):
     """Train every case on this process's half of the sentences, and write the gradients and parameters."""
     torch.set_num_threads(1)
@@ -105,5 +113,8 @@ def work(rank, user_dir, meeting_point, results):
         outcome["cases"][variant, sites] = [
             {name[len("module.") :]: value for name, value in values.items()} for values in (gradients, parameters)
         ]
+    model = make("rela_g", ",".join(SITES), rela_sparsity_target=0.7)
+    observe(model, pairs)
+    outcome["target"] = {name: value for name, value in model.state_dict().items() if "attn_weights" in name}
     torch.save(outcome, f"{results}.{rank}")
     dist.destroy_process_group()

@@ -48,6 +48,17 @@ def test_gradients_of_two_processes_equal_those_of_one_on_the_joined_batch(varia
     assert max(float(gradient.abs().max()) for gradient in wanted.values()) > 1e-3
 
 
+def test_thresholds_of_two_processes_are_those_of_both_batches(by_two_processes):
+    model = worker.make("rela_g", ",".join(worker.SITES), rela_sparsity_target=0.7)
+    worker.observe(model, worker.sentences()[:2], worker.sentences()[2:])
+    first, second = (outcome["target"] for outcome in by_two_processes)
+    assert len(first) == 12 and first.keys() == second.keys()
+    for name, value in first.items():
+        assert torch.equal(value, second[name])
+        whole = model.state_dict()[name] / (2 if name.endswith("observed") else 1)  # the mean over the processes
+        torch.testing.assert_close(value, whole)
+
+
 def fairseq_train(data, save_dir, *options):
     arguments = [*train_arguments(data, save_dir), "--max-update", 4, "--seed", 5, "--dropout", 0, *options]
     arguments += ["--disable-validation", "--max-tokens", 500, "--num-workers", 0]

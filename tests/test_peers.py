@@ -9,6 +9,7 @@ import torch
 from scipy.optimize import brentq
 
 from fairseq_rela import peers
+from fairseq_rela.threshold import LearntThreshold
 
 HEADS = 3
 
@@ -67,7 +68,7 @@ PEERS = {
     "relu_squared": (peers.relu_squared, lambda row, head: [max(s, 0) ** 2 / len(row) for s in row]),
     "top_k": (peers.top_k, top_k),
     "relu_constant": (peers.relu_constant, lambda row, head: [max(s + 1, 0) for s in row]),
-    "threshold": (with_values(peers.LearntThreshold(HEADS, 4), [1.0, 0.0, -0.5]), threshold),
+    "threshold": (with_values(LearntThreshold(HEADS, 4), [1.0, 0.0, -0.5]), threshold),
     "alpha_entmax": (with_values(peers.LearntEntmax(HEADS, 4), [0.0, 1.5, -1.0]), alpha_entmax),
     "scalable_softmax": (with_values(peers.ScalableSoftmax(HEADS, 4), [0.43, 1.0, -0.3]), scalable_softmax),
 }
@@ -130,9 +131,9 @@ def test_learnt_entmax_starts_as_entmax15_and_meets_sparsemax():
 
 def test_threshold_of_zero_is_relu():
     scores = masked_scores()
-    module = with_values(peers.LearntThreshold(HEADS, 4), [0.0, 0.0, 0.0])
+    module = with_values(LearntThreshold(HEADS, 4), [0.0, 0.0, 0.0])
     assert torch.equal(module(scores), scores.clamp(min=0))
-    assert torch.equal(peers.LearntThreshold(HEADS, 4)(scores.float()), peers.relu_constant(scores.float()))
+    assert torch.equal(LearntThreshold(HEADS, 4)(scores.float()), peers.relu_constant(scores.float()))
 
 
 def test_equal_scores_are_all_kept_by_top_k():

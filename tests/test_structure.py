@@ -14,7 +14,7 @@ TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FIL
 PLUGIN = (
     ("errors",),
     ("functional", "alignment", "contract", "user_dir"),
-    ("kernels", "peers"),
+    ("kernels", "peers", "threshold"),
     ("norms", "ops"),
     ("variants", "nn"),
     ("attention",),

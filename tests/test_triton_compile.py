@@ -71,7 +71,9 @@ def compile_kernel(kernel_source, arch, warps, stages, tmp_path):
     return int(numbers["REG"]), int(numbers["STACK"]), compiled.metadata.shared
 
 
-def attention_source(name, dtype, tiles, head_dim=64, causal=True, padded=True, dropout=True, precision="ieee"):
+def attention_source(
+    name, dtype, tiles, head_dim=64, causal=True, padded=True, dropout=True, precision="ieee", shifted=True
+):
     constants = dict(
         NUM_HEADS=8,
         HEAD_DIM=head_dim,
@@ -80,15 +82,20 @@ def attention_source(name, dtype, tiles, head_dim=64, causal=True, padded=True, 
         BLOCK_N=tiles.keys,
         CAUSAL=causal,
         PADDED=padded,
+        SHIFTED=shifted,
         DROPOUT=dropout,
         PRECISION=precision,
+        **({"SUMS": shifted} if name == "grad_q" else {}),
         **{f"{tensor}_c": 1 for tensor in ("q", "k", "v", *(() if name == "context" else ("grad",)))},
     )
     half = POINTERS[dtype]
     pointers = dict(q=half, k=half, v=half, grad="*fp32", mask="*u1", out_k=half, out_v=half)
+    pointers.update(theta="*fp32", sums="*fp32")
     pointers["out"] = "*fp32" if name == "context" else half
     if not padded:
         constants["mask"] = None
+    if not shifted:
+        constants.update({"theta": None, "sums": None} if name == "grad_q" else {"theta": None})
     return source(KERNELS[name], pointers, constants)
 
 
@@ -161,6 +168,7 @@ def test_a_launch_compiles_the_same_kernels_as_these_tests(everything, monkeypat
     gain = torch.ones(512, requires_grad=True)
     mask = torch.zeros(3, 37, dtype=torch.bool) if everything else None
     options = dict(key_padding_mask=mask, causal=everything, dropout=0.1 * everything)
+    options["threshold"] = torch.zeros(8, requires_grad=True) if everything else None
     z = triton_attention.attend(q, k, v, scale=0.125, num_heads=8, **options)
     y = triton_norm.gated_rms_norm(z, gain, gain if everything else None, 1e-8, torch.bfloat16)
     y.backward(torch.zeros_like(y))
@@ -172,6 +180,7 @@ def test_a_launch_compiles_the_same_kernels_as_these_tests(everything, monkeypat
             causal=everything,
             padded=everything,
             dropout=everything,
+            shifted=everything,
         )
         for name in KERNELS
     }

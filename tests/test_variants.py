@@ -42,7 +42,8 @@ def test_properties_hold_for_the_weights(name):
     assert variant.sums_to_one == torch.allclose(sums, torch.ones_like(sums), atol=1e-9)
     negative = weights(-scores.abs() - 1.1)  # smaller than the thresholds, which start at -1
     assert variant.can_be_null == bool((negative == 0).all())
-    assert not variant.has_kernel or torch.equal(weights(scores.clone()), scores.clamp(min=0))
+    start = 1.0 if name == "rela_g_threshold" else 0.0
+    assert not variant.is_relu or torch.equal(weights(scores.clone()), (scores + start).clamp(min=0))
 
 
 def test_variants_have_different_styles():

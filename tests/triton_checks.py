@@ -70,6 +70,35 @@ def test_every_variant_of_the_kernels_equals_the_oracle(dtype, causal, padded, d
     check(q, k, v, TOLERANCE[dtype], num_heads=1, mask=mask, causal=causal, dropout=dropout)
 
 
+@pytest.mark.parametrize(
+    "dtype, causal, padded, dropout",
+    [(torch.float32, False, True, 0.3), (torch.float32, True, False, 0.0), (torch.float16, True, True, 0.3)],
+)
+def test_a_threshold_and_its_gradient_equal_the_oracle(dtype, causal, padded, dropout):
+    q, k, v = tensors(37, *((37, 37) if causal else (50, 50)), dtype=dtype)
+    options = dict(mask=padding(2, k.size(0)) if padded else None, causal=causal, dropout=dropout, seed=3)
+    threshold = torch.tensor([0.5, -0.75], requires_grad=True)  # the second would give weight to padded keys
+    exact = [x.detach().double().requires_grad_() for x in (q, k, v, threshold)]
+    wanted = oracle.attention(*exact[:3], 0.25, 2, threshold=exact[3], **options)
+    options["key_padding_mask"] = options.pop("mask")
+    context = attend(q, k, v, scale=0.25, num_heads=2, threshold=threshold, **options)
+    assert oracle.error(context, wanted) < TOLERANCE[dtype]
+    grad = torch.randn(q.shape, generator=torch.Generator().manual_seed(9))
+    gradients = torch.autograd.grad(context, (q, k, v, threshold), grad)
+    for got, right in zip(gradients, torch.autograd.grad(wanted, exact, grad.double())):
+        assert oracle.error(got, right) < TOLERANCE[dtype]
+
+
+def test_a_threshold_of_0_gives_the_bits_of_no_threshold():
+    q, k, v = tensors(37, 37, 37, dtype=torch.bfloat16)
+    options = dict(scale=0.25, num_heads=2, causal=True, dropout=0.3, seed=3, key_padding_mask=padding(2, 37))
+    results = []
+    for threshold in (None, torch.zeros(2, requires_grad=True)):
+        context = attend(q, k, v, threshold=threshold, **options)
+        results.append((context, *torch.autograd.grad(context.square().sum(), (q, k, v))))
+    assert all(map(torch.equal, *results))
+
+
 @pytest.mark.parametrize("tgt_len, src_len", [(1, 1), (1, 40), (40, 1), (32, 64)])
 def test_all_lengths_equal_the_oracle(tgt_len, src_len):
     check(*tensors(tgt_len, src_len, src_len, bsz=1), 2e-6, dropout=0.2)

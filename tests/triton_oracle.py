@@ -40,14 +40,15 @@ def kept(seed, heads, tgt_len, src_len, dropout, device="cpu"):
     return bits[..., :src_len] >= round(dropout * 65536)
 
 
-def attention(q, k, v, scale, num_heads, mask=None, causal=False, dropout=0.0, seed=0):
+def attention(q, k, v, scale, num_heads, mask=None, causal=False, dropout=0.0, seed=0, threshold=None):
     """Return the context ``(T, B, d)`` from q, k and v in float64."""
     (tgt_len, bsz, size), src_len = q.shape, k.size(0)
 
     def split(x):
         return x.reshape(x.size(0), bsz, num_heads, -1).permute(1, 2, 0, 3)
 
-    weights = torch.relu(scale * split(q) @ split(k).transpose(-1, -2))
+    scores = scale * split(q) @ split(k).transpose(-1, -2)
+    weights = torch.relu(scores if threshold is None else scores - threshold[:, None, None])
     allowed = torch.ones(bsz, 1, tgt_len, src_len, dtype=torch.bool, device=q.device)
     if mask is not None:
         allowed = allowed & ~mask[:, None, None]

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from .. import checkpoints
-from ..attention import attention_name
+from ..attention import attention_name, sparsity_target
 from ..data.folder import DataFolder
 from ..data.pairs import SUBSET, Words, binarised_pairs
 from ..errors import InputError
@@ -196,6 +196,7 @@ def summarise(checkpoint: Path, data: Path, subset: str) -> Dict[str, Any]:
     return {
         "checkpoint": str(checkpoint),
         **({"task": TASK} if is_language_model(task) else {}),
+        **_target(model),
         "subset": subset,
         "parameters": _parameters(model),
         "level": "pieces",
@@ -223,6 +224,13 @@ def _parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+def _target(model: nn.Module) -> Dict[str, float]:
+    """Return the entry ``sparsity_target`` of a model that was trained with one, otherwise an empty dictionary."""
+    modules = [module for of_site in attention_modules(model).values() for module in of_site.values()]
+    targets = [target for target in map(sparsity_target, modules) if target is not None]
+    return {"sparsity_target": targets[0]} if targets else {}
+
+
 def _describe_model(model: nn.Module, task: Any, about: Dict[str, Any]) -> Dict[str, Any]:
     """Return the first entries of the record; ``about`` holds those that do not come from the model.
 
@@ -245,5 +253,6 @@ def _describe_model(model: nn.Module, task: Any, about: Dict[str, Any]) -> Dict[
         "parameters": _parameters(model),
         "attention": attention,
         "attention_sites": sites,
+        **_target(model),
         "languages": [] if is_language_model(task) else [task.cfg.source_lang, task.cfg.target_lang],
     }

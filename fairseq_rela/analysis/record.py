@@ -4,6 +4,7 @@
 
 - ``format``, ``label``, ``checkpoint``, ``sha256``, ``data`` (checksums), ``subset``, ``sentences``, ``parameters``,
   ``attention``, ``attention_sites``, ``languages``, ``gold`` (file and checksum, or None);
+- ``sparsity_target``: the share of exact zeros that ``--rela-sparsity-target`` asks for, only if there is one;
 - ``level``: the level of ``sites`` and ``shuffled``;
 - ``variance``: ``sample``, the kind of the variance of the null rates;
 - ``sites``: sparsity, null rates and diversity by layer;
@@ -27,6 +28,7 @@ from typing import Any, Dict
 from ..files.outputs import write_whole
 from ..files.records import write_json
 from .levels import levels_of
+from .targets import describe_target
 
 FORMAT = 1
 _SEPARATE = ("examples", "links")  # entries that are written to separate files
@@ -61,6 +63,7 @@ def describe(analysis: Dict[str, Any]) -> str:
     lines = [f"{analysis['label']}: {analysis['sentences']:,} {what} of {analysis['subset']}"]
     for level, measured in levels_of(analysis).items():
         lines += [_describe_site(level, site, measured) for site in measured["sites"]]
+    lines += filter(None, [describe_target(analysis)])
     lines += map(_describe_position, analysis.get("positions", ()))
     for kind in ("normal", "shifted") if analysis["alignment"] else ():
         rates = analysis["alignment"][kind]

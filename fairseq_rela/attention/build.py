@@ -7,7 +7,8 @@ from torch import nn
 
 from ..errors import InputError
 from ..kernels import backends
-from ..variants import BASELINE, Variant, find_variant
+from ..threshold import LearntThreshold, ThresholdedReLU, ThresholdOptions
+from ..variants import BASELINE, VARIANTS, Variant, find_variant
 from .fused import FusedAttention
 from .plain import VariantAttention
 
@@ -23,6 +24,7 @@ def build_attention(
     self_attention: bool = False,
     encoder_decoder_attention: bool = False,
     backend: str = "auto",
+    threshold: Optional[ThresholdOptions] = None,
     **fairseq_options,
 ) -> MultiheadAttention:
     """Return a new attention module of the given variant, with the interface of fairseq's ``MultiheadAttention``.
@@ -38,11 +40,13 @@ def build_attention(
         self_attention: queries, keys and values are projections of the same tensor.
         encoder_decoder_attention: keys and values are projections of the encoder's output.
         backend: ``auto``, ``plain`` or ``fused``, see :data:`fairseq_rela.kernels.backends.CHOICES`.
+        threshold: the threshold of a variant with ReLU; None for none.
         fairseq_options: other arguments of fairseq's module.
 
     Raises:
-        InputError: the variant or backend is unknown, no kernel computes this attention with ``fused``, H does not
-            divide d, the dropout is not in [0, 1), or xFormers options are given for a variant other than softmax.
+        InputError: the variant or backend is unknown, no kernel computes this attention with ``fused``, the variant
+            cannot have this threshold, H does not divide d, the dropout is not in [0, 1), or xFormers options are
+            given for a variant other than softmax.
     """
     variant = find_variant(name)
     if embed_dim <= 0 or num_heads <= 0 or embed_dim % num_heads:
@@ -50,6 +54,7 @@ def build_attention(
     if not 0.0 <= dropout < 1.0:
         raise InputError(f"attention dropout {dropout} is not a probability below 1")
     refuse_backend(variant, backend)
+    refuse_threshold(variant, threshold)
     options = dict(
         fairseq_options,
         kdim=kdim,
@@ -65,9 +70,9 @@ def build_attention(
     adds_keys = options.get("add_bias_kv") or options.get("add_zero_attn")
     if backend == "fused" and adds_keys:
         raise InputError("--rela-backend fused: no kernel for add_bias_kv and add_zero_attn; give auto")
-    if backend == "plain" or adds_keys or not variant.has_kernel:
-        return VariantAttention(variant, embed_dim, num_heads, **options)
-    return FusedAttention(variant, embed_dim, num_heads, backend=backend, **options)
+    if backend == "plain" or adds_keys or not variant.is_relu:
+        return VariantAttention(variant, embed_dim, num_heads, threshold=threshold, **options)
+    return FusedAttention(variant, embed_dim, num_heads, threshold=threshold, backend=backend, **options)
 
 
 def refuse_backend(variant: Variant, backend: str) -> None:
@@ -78,10 +83,33 @@ def refuse_backend(variant: Variant, backend: str) -> None:
     """
     if backend not in backends.CHOICES:
         raise InputError(f"--rela-backend {backend}: choose one of {', '.join(backends.CHOICES)}")
-    if backend == "fused" and not variant.has_kernel:
+    if backend == "fused" and not variant.is_relu:
         raise InputError(
             f"--rela-backend fused: attention {variant.name} has no kernel, only those with ReLU do; give auto"
         )
+
+
+def refuse_threshold(variant: Variant, threshold: Optional[ThresholdOptions]) -> None:
+    """Raise an error if the variant cannot have this threshold.
+
+    Raises:
+        InputError: a value is invalid, options exclude each other, or the variant's weights are not ReLU.
+    """
+    if threshold is None:
+        return
+    threshold.refuse_values()
+    flag = "--rela-threshold" if threshold.target is None else "--rela-sparsity-target"
+    if not variant.is_relu:
+        names = ", ".join(name for name, other in VARIANTS.items() if other.is_relu)
+        raise InputError(f"{flag}: --attention {variant.name} has no threshold; choose one of {names}")
+    if threshold.warmup and threshold.target is None and variant.weights is LearntThreshold:
+        raise InputError(f"--rela-threshold-warmup: --attention {variant.name} learns its threshold; leave it out")
+
+
+def sparsity_target(module: nn.Module) -> Optional[float]:
+    """Return the share of exact zeros to which training moves the threshold of an attention module, or None."""
+    weights = getattr(module, "attn_weights", None)
+    return weights.options.target if isinstance(weights, ThresholdedReLU) else None
 
 
 def attention_name(module: nn.Module) -> str:

@@ -7,10 +7,13 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
+from ..functional import at_least_float32
 from ..kernels import backends
+from ..threshold import ThresholdedReLU
 from ..variants import Variant
 from .plain import IncrementalState, VariantAttention, as_minus_infinity
 from .precision import cast, full_precision
+from .sampling import allowed_only, choose_queries
 
 
 class FusedAttention(VariantAttention):
@@ -28,6 +31,11 @@ class FusedAttention(VariantAttention):
     def __init__(self, variant: Variant, embed_dim: int, num_heads: int, *, backend: str, **options) -> None:
         super().__init__(variant, embed_dim, num_heads, **options)
         self.backend = backend
+
+    @property
+    def threshold(self) -> Optional[Tensor]:
+        """The threshold of each head, ``(H,)``, or None for ReLU without one."""
+        return self.attn_weights.per_head() if isinstance(self.attn_weights, ThresholdedReLU) else None
 
     def forward(
         self,
@@ -120,6 +128,8 @@ class FusedAttention(VariantAttention):
             q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)  # (T, B, d), (S, B, d), (S, B, d)
             future = backends.is_future_mask(attn_mask)
             with torch.autocast(query.device.type, enabled=False):
+                if self.moving_threshold is not None:
+                    self._observe_projections(self.moving_threshold, q, k, key_padding_mask, attn_mask)
                 context = kernel.attend(
                     *(backends.split_heads(x, self.num_heads) for x in (q, k, v)),  # (B, H, T, d_h), (B, H, S, d_h)
                     scale=self.scaling,
@@ -127,8 +137,39 @@ class FusedAttention(VariantAttention):
                     attn_mask=None if future else as_minus_infinity(attn_mask),
                     is_causal=future,
                     dropout_p=dropout.p if self.training or dropout.apply_during_inference else 0.0,
+                    threshold=self.threshold,
                 )
                 context = backends.join_heads(context)  # (T, B, d)
                 if self.attn_norm is not None:
                     context = self.attn_norm(context, kernel.norm)
             return self.out_proj(cast(context, q.dtype if kernel.takes_half else dtype))
+
+    @torch.no_grad()
+    def _observe_projections(
+        self,
+        threshold: ThresholdedReLU,
+        q: Tensor,
+        k: Tensor,
+        key_padding_mask: Optional[Tensor],
+        attn_mask: Optional[Tensor],
+    ) -> None:
+        """Compute the scores of a sample of the queries, and show them to the threshold.
+
+        Args:
+            threshold: the threshold to move.
+            q, k: ``(T, B, d)`` and ``(S, B, d)``.
+            key_padding_mask, attn_mask: as in :meth:`forward`.
+        """
+        src_len, heads = k.size(0), (self.num_heads, self.head_dim)
+        b, t, each = choose_queries(q.size(1), q.size(0), self.num_heads * src_len, q.device)
+        queries = at_least_float32(q[t, b]).view(len(t), *heads)  # (N, H, d_h)
+        keys = at_least_float32(k[:, b]).view(src_len, len(b), *heads)  # (S, N, H, d_h)
+        scores = torch.einsum("nhd,snhd->nhs", queries * self.scaling, keys)
+        if backends.is_future_mask(attn_mask):
+            future = torch.arange(src_len, device=q.device)[None, :] > t[:, None]  # (N, S)
+            scores = scores.masked_fill(future[:, None], -torch.inf)
+        elif attn_mask is not None:
+            scores = scores + as_minus_infinity(attn_mask)[t][:, None]
+        if key_padding_mask is not None:
+            scores = scores.masked_fill(key_padding_mask.to(torch.bool)[b][:, None], -torch.inf)
+        threshold.observe(allowed_only(scores, self.padded_queries(key_padding_mask), b, t), each)

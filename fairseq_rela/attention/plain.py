@@ -10,8 +10,10 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
+from ..threshold import ThresholdedReLU, ThresholdOptions
 from ..variants import Variant
 from .precision import cast, full_precision
+from .sampling import allowed_only, choose_queries
 
 logger = logging.getLogger(__name__)
 
@@ -39,20 +41,32 @@ class VariantAttention(MultiheadAttention):
         variant: weight function and norm.
         embed_dim: d, the model size.
         num_heads: H, a divisor of d.
+        threshold: the threshold of a variant with ReLU; None for none.
         options: other arguments of :class:`fairseq.modules.MultiheadAttention`.
 
     Attributes:
+        query_padding: ``(B, T)``, True at padded queries, or None; the decoder layer sets it in each pass. Only the
+            sparsity target reads it. In other self-attention, the padding of the keys is also that of the queries.
         backend: ``plain``; the subclass with kernels has ``auto`` or ``fused``.
         last_backend: how the last call was computed: ``plain`` or the name of a kernel; None before the first call.
     """
 
     backend = "plain"
     last_backend: Optional[str] = None
+    query_padding: Optional[Tensor] = None
 
-    def __init__(self, variant: Variant, embed_dim: int, num_heads: int, **options) -> None:
+    def __init__(
+        self,
+        variant: Variant,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        threshold: Optional[ThresholdOptions] = None,
+        **options,
+    ) -> None:
         super().__init__(embed_dim, num_heads, **options)
         self.variant_name = variant.name
-        self.attn_weights = variant.make_weights(num_heads, self.head_dim)
+        self.attn_weights = variant.make_weights(num_heads, self.head_dim, threshold)
         self.attn_norm = None if variant.norm is None else variant.norm(embed_dim)
         self.skip_embed_dim_check = True  # without this, fairseq may call torch's fused softmax attention
 
@@ -103,7 +117,10 @@ class VariantAttention(MultiheadAttention):
             )  # (B*H, T, S), (B*H, S, d_h)
             if before_softmax:
                 return scores, values
-            weights = self.attn_weights(scores.view(-1, self.num_heads, *scores.shape[1:]))  # (B, H, T, S)
+            scores = scores.view(-1, self.num_heads, *scores.shape[1:])  # (B, H, T, S)
+            if self.moving_threshold is not None:
+                self._observe(self.moving_threshold, scores, key_padding_mask)
+            weights = self.attn_weights(scores)  # (B, H, T, S)
             dropped = self.dropout_module(weights).flatten(0, 1)  # (B*H, T, S)
             context = torch.bmm(dropped, self._for_each_hypothesis(values, len(dropped)))  # (B*H, T, d_h)
             context = context.transpose(0, 1).reshape(*query.shape[:2], self.embed_dim)  # (T, B, d)
@@ -113,6 +130,25 @@ class VariantAttention(MultiheadAttention):
         if not (need_weights or need_head_weights):
             return output, None
         return output, weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
+
+    @property
+    def moving_threshold(self) -> Optional[ThresholdedReLU]:
+        """The threshold that training moves to a sparsity target; None without a target and in evaluation."""
+        weights = self.attn_weights
+        return weights if isinstance(weights, ThresholdedReLU) and weights.observes else None
+
+    @torch.no_grad()
+    def _observe(self, threshold: ThresholdedReLU, scores: Tensor, key_padding_mask: Optional[Tensor]) -> None:
+        """Show a sample of the masked scores, ``(B, H, T, S)``, to the threshold."""
+        b, t, each = choose_queries(scores.size(0), scores.size(2), scores.size(1) * scores.size(3), scores.device)
+        padding = self.padded_queries(key_padding_mask)
+        threshold.observe(allowed_only(scores[b, :, t], padding, b, t), each)  # (N, H, S)
+
+    def padded_queries(self, key_padding_mask: Optional[Tensor]) -> Optional[Tensor]:
+        """Return the padding of the queries, ``(B, T)``, or None if there is none or it is not known."""
+        if self.query_padding is not None or not self.self_attention:
+            return self.query_padding
+        return key_padding_mask
 
     def _for_each_hypothesis(self, values: Tensor, rows: int) -> Tensor:
         """Return the values of each hypothesis, ``(B*H, S, d_h)``.

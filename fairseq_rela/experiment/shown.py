@@ -2,6 +2,7 @@
 
 from typing import Any, Dict
 
+from ..analysis.targets import describe_target
 from ..files.records import read_record
 from .experiment import Experiment
 
@@ -17,12 +18,16 @@ def describe_score(scores: Dict[str, Any]) -> str:
 
 
 def describe_attention(summary: Dict[str, Any]) -> str:
-    """Return one line per site: the attention that ran, its sparsity and null rate in percent, measured on pieces."""
-    return "\n".join(
+    """Return one line per site: the attention that ran, its sparsity and null rate in percent, measured on pieces.
+
+    A model with a sparsity target has a line more, which says whether the target was met.
+    """
+    lines = [
         f"pieces {site:8} {'/'.join(entry['variants']):18} exact zeros {entry['sparsity']:6.1%}   "
         f"null queries {entry['null_rate']:6.1%}"
         for site, entry in summary["sites"].items()
-    )
+    ]
+    return "\n".join([*lines, *filter(None, [describe_target(summary)])])
 
 
 def result_table(experiment: Experiment) -> str:

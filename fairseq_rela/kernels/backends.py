@@ -84,6 +84,7 @@ def _triton() -> Kernel:
         key_padding_mask: Optional[Tensor] = None,
         is_causal: bool = False,
         dropout_p: float = 0.0,
+        threshold: Optional[Tensor] = None,
     ) -> Tensor:
         context = triton_attention.attend(
             *(join_heads(x) for x in (query, key, value)),
@@ -94,6 +95,7 @@ def _triton() -> Kernel:
             dropout=dropout_p,
             # drawn from the CPU's generator, which fairseq seeds at each update; the GPU's would need a synchronisation
             seed=int(torch.randint(2**31 - 1, ())) if dropout_p else 0,
+            threshold=threshold,
         )
         return split_heads(context, query.size(1))
 

@@ -29,8 +29,9 @@ def attend(
     key_padding_mask: Optional[Tensor] = None,
     is_causal: bool = False,
     dropout_p: float = 0.0,
+    threshold: Optional[Tensor] = None,
 ) -> Tensor:
-    r"""Return :math:`dropout(\max(scale\, Q K^T + mask, 0))\, V` for each sentence and head.
+    r"""Return :math:`dropout(\max(scale\, Q K^T + mask - \theta, 0))\, V` for each sentence and head.
 
     Args:
         query: ``(B, ..., T, d_h)``, float32 or float64, not scaled.
@@ -41,6 +42,7 @@ def attend(
         key_padding_mask: ``(B, S)``, boolean, True at padding, or added to the scores.
         is_causal: query i sees only the keys 0 to i; not together with ``attn_mask``.
         dropout_p: probability of dropping a weight; 0 in evaluation.
+        threshold: :math:`\theta` of each head, ``(H,)``, for inputs ``(B, H, T, d_h)``; None for 0.
 
     Returns:
         the context, ``(B, ..., T, d_v)``.
@@ -48,7 +50,7 @@ def attend(
     tgt_len, src_len = query.size(-2), key.size(-2)
     if is_causal:
         attn_mask = query.new_full((tgt_len, src_len), -torch.inf).triu(1)
-    compute = partial(_attend_to_all, scale=scale, dropout_p=dropout_p)
+    compute = partial(_attend_to_all, scale=scale, dropout_p=dropout_p, threshold=threshold)
     if is_compiling() or src_len < TILED_FROM or not query.shape[:-2] == key.shape[:-2] == value.shape[:-2]:
         return compute(query, key, value, attn_mask, key_padding_mask)
     row_bytes = query[:1, ..., :1, :1].numel() * src_len * query.element_size()  # of a query's scores
@@ -79,9 +81,15 @@ def attend(
 
 
 def attention_weights(
-    query: Tensor, key: Tensor, attn_mask: Optional[Tensor], key_padding_mask: Optional[Tensor], *, scale: float
+    query: Tensor,
+    key: Tensor,
+    attn_mask: Optional[Tensor],
+    key_padding_mask: Optional[Tensor],
+    *,
+    scale: float,
+    threshold: Optional[Tensor] = None,
 ) -> Tensor:
-    r"""Return the weights :math:`\max(scale\, Q K^T + mask, 0)`, ``(B, ..., T, S)``; arguments as in :func:`attend`."""
+    r"""Return the weights :math:`\max(scale\, Q K^T + mask - \theta, 0)`, ``(B, ..., T, S)``; see :func:`attend`."""
     scores = torch.matmul(query * scale, key.transpose(-2, -1))
     if attn_mask is not None:
         if attn_mask.dtype == torch.bool:
@@ -94,6 +102,8 @@ def attention_weights(
             scores.masked_fill_(padding, -torch.inf)
         else:
             scores += padding.to(scores.dtype)
+    if threshold is not None:
+        scores -= threshold.to(scores.dtype)[:, None, None]
     return scores.relu_()
 
 
@@ -106,7 +116,8 @@ def _attend_to_all(
     *,
     scale: float,
     dropout_p: float,
+    threshold: Optional[Tensor],
 ) -> Tensor:
     """Return the context of :func:`attend`, with all scores in memory at once."""
-    weights = attention_weights(query, key, attn_mask, key_padding_mask, scale=scale)
+    weights = attention_weights(query, key, attn_mask, key_padding_mask, scale=scale, threshold=threshold)
     return torch.matmul(F.dropout(weights, dropout_p), value)

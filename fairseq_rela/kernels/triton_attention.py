@@ -1,17 +1,20 @@
 r"""Rectified linear attention for GPUs, with Triton kernels that never write the weights to memory.
 
-Let :math:`S = \alpha Q K^T`. :math:`M` is 1 at allowed keys and 0 elsewhere; :math:`D` is 1 at weights that dropout
-with probability p keeps, and 0 elsewhere. A bar denotes a gradient of the loss.
+Let :math:`S = \alpha Q K^T - \theta`, where :math:`\theta` is the threshold of a head, 0 for ReLA. :math:`M` is 1 at
+allowed keys and 0 elsewhere; :math:`D` is 1 at weights that dropout with probability p keeps, and 0 elsewhere. A bar
+denotes a gradient of the loss.
 
 .. math::
     A = M \odot D \odot \max(S, 0) / (1 - p), \quad z = A V \\
     \bar S = [A > 0] \odot (\bar z V^T) / (1 - p), \quad
-    \bar Q = \alpha \bar S K, \quad \bar K = \alpha \bar S^T Q, \quad \bar V = A^T \bar z
+    \bar Q = \alpha \bar S K, \quad \bar K = \alpha \bar S^T Q, \quad \bar V = A^T \bar z, \quad
+    \bar\theta = -\textstyle\sum_{ij} \bar S_{ij}
 
 ReLU needs no sum over a row, so the products of A are summed tile by tile. Only q, k, v, the padding mask and the
-seed of D are saved, and the backward pass computes A again: one kernel loops over the keys for :math:`\bar Q`, another
-over the queries for :math:`\bar K` and :math:`\bar V`. There are no atomic additions, so results are bitwise
-reproducible on one GPU. Padded keys are read as 0, so that their scores, weights and gradients are 0.
+seed of D are saved, and the backward pass computes A again: one kernel loops over the keys for :math:`\bar Q` and the
+sums of :math:`\bar S` for each query, another over the queries for :math:`\bar K` and :math:`\bar V`. There are no
+atomic additions, so results are bitwise reproducible on one GPU. Padded keys and values are read as 0, so that they
+add nothing to contexts and gradients.
 
 Matrix products have operands in the precision of the inputs and sum in float32. D comes from Philox4x32 with 7 rounds
 at the counter (query, key // 8, sentence * H + head, 0). Each key gets 16 bits, so p is rounded to a multiple of
@@ -50,8 +53,11 @@ def attend(
     causal: bool = False,
     dropout: float = 0.0,
     seed: Optional[Union[int, Tensor]] = None,
+    threshold: Optional[Tensor] = None,
 ) -> Tensor:
-    r"""Return :math:`z = concat_h(dropout(\max(\alpha Q_h K_h^T, 0)) V_h)`, with 0 for a query without an allowed key.
+    r"""Return :math:`z = concat_h(dropout(\max(\alpha Q_h K_h^T - \theta_h, 0)) V_h)`.
+
+    A query without an allowed key gives 0.
 
     The result is in float32, because a sum of unnormalised weights can exceed 65504, the largest number in float16,
     and the norm that follows needs float32. Weights are rounded to the precision of v before the product with v; in
@@ -68,6 +74,7 @@ def attend(
         dropout: p, the probability of dropping a weight; weights that are kept are divided by 1 - p.
         seed: seed of the dropout mask. None draws one from PyTorch's CPU generator, which ``torch.manual_seed`` and
             activation checkpointing control. A tensor on the GPU causes a synchronisation.
+        threshold: :math:`\theta` of each head, ``(H,)``, which can have a gradient; None for 0.
 
     Returns:
         the context, ``(T, B, H * d_h)``, float32.
@@ -76,12 +83,19 @@ def attend(
         InputError: the kernels cannot run here, shapes, types or devices do not fit, or the dropout is not in [0, 1).
     """
     _check(q, k, v, num_heads, key_padding_mask, causal, dropout)
-    threshold = min(round(dropout * _LEVELS), _LEVELS - 1)
-    if not threshold:
+    if threshold is not None:
+        if threshold.shape != (num_heads,) or threshold.device != q.device:
+            raise InputError(
+                f"threshold is {tuple(threshold.shape)} on {threshold.device}; give ({num_heads},) on {q.device}"
+            )
+        threshold = threshold.float().contiguous()
+    limit = min(round(dropout * _LEVELS), _LEVELS - 1)
+    if not limit:
         seed = 0
     elif seed is None:
         seed = torch.randint(2**62, ()).item()
-    return _Attend.apply(q, k, v, key_padding_mask, float(scale), num_heads, causal, threshold, int(seed))
+    options = float(scale), num_heads, causal, limit, int(seed)
+    return _Attend.apply(q, k, v, threshold, key_padding_mask, options)
 
 
 def _check(
@@ -169,6 +183,9 @@ def block_of(size: int) -> int:
     return max(16, triton.next_power_of_2(size))
 
 
+Options = Tuple[float, int, bool, int, int]  # scale, H, causal, dropout in 2^-16, seed
+
+
 class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -176,46 +193,49 @@ class _Attend(torch.autograd.Function):
         q: Tensor,
         k: Tensor,
         v: Tensor,
+        theta: Optional[Tensor],
         mask: Optional[Tensor],
-        scale: float,
-        num_heads: int,
-        causal: bool,
-        threshold: int,
-        seed: int,
+        options: Options,
     ) -> Tensor:
-        ctx.save_for_backward(q, k, v, mask)
-        ctx.options = scale, num_heads, causal, threshold, seed
+        ctx.save_for_backward(q, k, v, theta, mask)
+        ctx.options = options
         context = torch.empty(q.shape, dtype=torch.float32, device=q.device)
-        _launch(_context, "context", (q, k, v), mask, (context,), ctx.options)
+        _launch(_context, "context", (q, k, v), theta, mask, (context,), options)
         return context
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
-        q, k, v, mask = ctx.saved_tensors
-        grad_q = grad_k = grad_v = None
-        if ctx.needs_input_grad[0]:
+        q, k, v, theta, mask = ctx.saved_tensors
+        grad_q = grad_k = grad_v = grad_theta = sums = None
+        num_heads = ctx.options[1]
+        if ctx.needs_input_grad[3]:
+            sums = torch.zeros((q.size(1), num_heads, q.size(0)), dtype=torch.float32, device=q.device)
+        if ctx.needs_input_grad[0] or sums is not None:
             grad_q = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-            _launch(_grad_q, "grad_q", (q, k, v, grad), mask, (grad_q,), ctx.options)
+            _launch(_grad_q, "grad_q", (q, k, v, grad), theta, mask, (grad_q, sums), ctx.options)
+        if sums is not None:
+            grad_theta = -sums.sum(dim=(0, 2))
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             grad_k, grad_v = (torch.empty(k.shape, dtype=k.dtype, device=k.device) for _ in range(2))
-            _launch(_grad_kv, "grad_kv", (q, k, v, grad), mask, (grad_k, grad_v), ctx.options)
-        return grad_q, grad_k, grad_v, None, None, None, None, None, None
+            _launch(_grad_kv, "grad_kv", (q, k, v, grad), theta, mask, (grad_k, grad_v), ctx.options)
+        return grad_q, grad_k, grad_v, grad_theta, None, None
 
 
 def _launch(
     kernel: Any,
     name: str,
     inputs: Tuple[Tensor, ...],
+    theta: Optional[Tensor],
     mask: Optional[Tensor],
-    outputs: Tuple[Tensor, ...],
-    options: Tuple[float, int, bool, int, int],
+    outputs: Tuple[Optional[Tensor], ...],
+    options: Options,
 ) -> None:
     """Run a kernel with one program for each sentence, head and tile of the outputs; tiles of a head are neighbours."""
     if not outputs[0].numel():
         return
     q, k = inputs[:2]
-    scale, num_heads, causal, threshold, seed = options
+    scale, num_heads, causal, limit, seed = options
     head_dim = q.size(-1) // num_heads
     block_d, longest = block_of(head_dim), block_of(max(q.size(0), k.size(0)))
     tiles = default_tiles(name, q.dtype, block_d, _capability(q.device), min(longest, LONG))
@@ -225,6 +245,7 @@ def _launch(
     with on_device(q.device):
         kernel[grid](
             *inputs,
+            theta,
             mask,
             *outputs,
             *strides,
@@ -234,7 +255,7 @@ def _launch(
             k.size(0),
             scale,
             seed,
-            threshold,
+            limit,
             NUM_HEADS=num_heads,
             HEAD_DIM=head_dim,
             BLOCK_D=block_d,
@@ -242,7 +263,9 @@ def _launch(
             BLOCK_N=tiles.keys,
             CAUSAL=causal,
             PADDED=mask is not None,
-            DROPOUT=threshold > 0,
+            SHIFTED=theta is not None,
+            DROPOUT=limit > 0,
+            **({"SUMS": outputs[1] is not None} if name == "grad_q" else {}),
             PRECISION="ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32",
             num_warps=tiles.warps,
             num_stages=tiles.stages,
@@ -254,7 +277,7 @@ def _launch(
 
 # Triton reads the arguments of a kernel from its source, so the three lists are written out; a list has, in this order,
 # inputs, mask, outputs, their strides, numbers that change with every batch, and constants of the compilation
-_kernel = triton.jit(do_not_specialize=["mask_b", "mask_s", "tgt_len", "src_len", "seed", "threshold"])
+_kernel = triton.jit(do_not_specialize=["mask_b", "mask_s", "tgt_len", "src_len", "seed", "limit"])
 
 
 @triton.jit
@@ -324,7 +347,7 @@ def _weights(scores, queries, keys, CAUSAL: tl.constexpr, HALF: tl.constexpr):
 
 
 @triton.jit
-def _kept(seed, head, query_start, key_start, threshold, M: tl.constexpr, N: tl.constexpr):
+def _kept(seed, head, query_start, key_start, limit, M: tl.constexpr, N: tl.constexpr):
     """Return booleans ``(M, N)``, True at weights that dropout keeps.
 
     They do not depend on the size of the tiles. One call of Philox gives the bits for 8 keys.
@@ -333,7 +356,7 @@ def _kept(seed, head, query_start, key_start, threshold, M: tl.constexpr, N: tl.
     queries = zeros + (query_start + tl.arange(0, M))[:, None]
     keys = zeros + (key_start // 8 + tl.arange(0, N // 8))[None, :]
     a, b, c, d = tl.philox(seed, queries, keys, zeros + head, zeros, n_rounds=7)
-    limit = threshold.to(tl.uint32)
+    limit = limit.to(tl.uint32)
     low = tl.join(
         tl.join((a & 0xFFFF) >= limit, (b & 0xFFFF) >= limit), tl.join((c & 0xFFFF) >= limit, (d & 0xFFFF) >= limit)
     )
@@ -359,12 +382,12 @@ def _without_range(grad, HALF: tl.constexpr):
 
 @_kernel
 def _context(
-    q, k, v, mask, out,
+    q, k, v, theta, mask, out,
     q_t, q_b, q_c, k_s, k_b, k_c, v_s, v_b, v_c, mask_b, mask_s, out_t, out_b,
-    tgt_len, src_len, scale, seed: tl.int64, threshold,
+    tgt_len, src_len, scale, seed: tl.int64, limit,
     NUM_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    CAUSAL: tl.constexpr, PADDED: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
+    CAUSAL: tl.constexpr, PADDED: tl.constexpr, SHIFTED: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     HALF: tl.constexpr = v.dtype.element_ty == tl.float16
     head, b, column, start = _place(tgt_len, NUM_HEADS, HEAD_DIM, BLOCK_M)
@@ -374,6 +397,8 @@ def _context(
     out += b * out_b + column
     if PADDED:
         mask += b * mask_b
+    if SHIFTED:
+        shift = tl.load(theta + head % NUM_HEADS)
 
     rows = start + tl.arange(0, BLOCK_M)
     q_tile = _rows(q, start, rows < tgt_len, q_t, q_c, HEAD_DIM, BLOCK_M, BLOCK_D)
@@ -385,25 +410,28 @@ def _context(
         allowed = _keys_allowed(mask, key_start, mask_s, src_len, PADDED, BLOCK_N)
         k_tile = _rows(k, key_start, allowed, k_s, k_c, HEAD_DIM, BLOCK_N, BLOCK_D)
         scores = _dot(q_tile, tl.trans(k_tile), PRECISION) * scale
+        if SHIFTED:
+            scores -= shift
         keys = key_start + tl.arange(0, BLOCK_N)
         weights = _weights(scores, rows[:, None], keys[None, :], CAUSAL, HALF)
         if DROPOUT:
-            weights = tl.where(_kept(seed, head, start, key_start, threshold, BLOCK_M, BLOCK_N), weights, 0.0)
+            weights = tl.where(_kept(seed, head, start, key_start, limit, BLOCK_M, BLOCK_N), weights, 0.0)
         v_tile = _rows(v, key_start, allowed, v_s, v_c, HEAD_DIM, BLOCK_N, BLOCK_D)
         total += _dot(weights.to(v_tile.dtype), v_tile, PRECISION)
     if DROPOUT:
-        total *= 65536.0 / (65536 - threshold)
+        total *= 65536.0 / (65536 - limit)
     _store_rows(out, start, rows < tgt_len, out_t, total, HEAD_DIM, BLOCK_M, BLOCK_D)
 
 
 @_kernel
 def _grad_q(
-    q, k, v, grad, mask, out,
+    q, k, v, grad, theta, mask, out, sums,
     q_t, q_b, q_c, k_s, k_b, k_c, v_s, v_b, v_c, grad_t, grad_b, grad_c, mask_b, mask_s, out_t, out_b,
-    tgt_len, src_len, scale, seed: tl.int64, threshold,
+    tgt_len, src_len, scale, seed: tl.int64, limit,
     NUM_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    CAUSAL: tl.constexpr, PADDED: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
+    CAUSAL: tl.constexpr, PADDED: tl.constexpr, SHIFTED: tl.constexpr, DROPOUT: tl.constexpr, SUMS: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     HALF: tl.constexpr = v.dtype.element_ty == tl.float16
     head, b, column, start = _place(tgt_len, NUM_HEADS, HEAD_DIM, BLOCK_M)
@@ -414,6 +442,8 @@ def _grad_q(
     out += b * out_b + column
     if PADDED:
         mask += b * mask_b
+    if SHIFTED:
+        shift = tl.load(theta + head % NUM_HEADS)
 
     rows = start + tl.arange(0, BLOCK_M)
     q_tile = _rows(q, start, rows < tgt_len, q_t, q_c, HEAD_DIM, BLOCK_M, BLOCK_D)
@@ -421,6 +451,8 @@ def _grad_q(
     grad_tile, largest = _without_range(grad_tile, HALF)
     grad_tile = grad_tile.to(q_tile.dtype)
     total = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
+    if SUMS:
+        row_sums = tl.zeros((BLOCK_M,), dtype=tl.float32)
     end = src_len
     if CAUSAL:
         end = tl.minimum(src_len, start + BLOCK_M)
@@ -429,28 +461,39 @@ def _grad_q(
         k_tile = _rows(k, key_start, allowed, k_s, k_c, HEAD_DIM, BLOCK_N, BLOCK_D)
         v_tile = _rows(v, key_start, allowed, v_s, v_c, HEAD_DIM, BLOCK_N, BLOCK_D)
         scores = _dot(q_tile, tl.trans(k_tile), PRECISION) * scale
+        if SHIFTED:
+            scores -= shift
         keys = key_start + tl.arange(0, BLOCK_N)
         weights = _weights(scores, rows[:, None], keys[None, :], CAUSAL, HALF)
         if DROPOUT:
-            weights = tl.where(_kept(seed, head, start, key_start, threshold, BLOCK_M, BLOCK_N), weights, 0.0)
+            weights = tl.where(_kept(seed, head, start, key_start, limit, BLOCK_M, BLOCK_N), weights, 0.0)
         grad_scores = tl.where(weights > 0.0, _dot(grad_tile, tl.trans(v_tile), PRECISION), 0.0)
+        if SUMS:
+            row_sums += tl.sum(grad_scores, axis=1)
         total += _dot(grad_scores.to(k_tile.dtype), k_tile, PRECISION)
     if DROPOUT:
-        scale *= 65536.0 / (65536 - threshold)
+        keep = 65536.0 / (65536 - limit)
+        scale *= keep
+        if SUMS:
+            row_sums *= keep
     total *= scale
     if HALF:
         total *= largest[:, None]
+        if SUMS:
+            row_sums *= largest
+    if SUMS:
+        tl.store(sums + head.to(tl.int64) * tgt_len + rows, row_sums, mask=rows < tgt_len)
     _store_rows(out, start, rows < tgt_len, out_t, total, HEAD_DIM, BLOCK_M, BLOCK_D)
 
 
 @_kernel
 def _grad_kv(
-    q, k, v, grad, mask, out_k, out_v,
+    q, k, v, grad, theta, mask, out_k, out_v,
     q_t, q_b, q_c, k_s, k_b, k_c, v_s, v_b, v_c, grad_t, grad_b, grad_c, mask_b, mask_s, out_s, out_b,
-    tgt_len, src_len, scale, seed: tl.int64, threshold,
+    tgt_len, src_len, scale, seed: tl.int64, limit,
     NUM_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    CAUSAL: tl.constexpr, PADDED: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
+    CAUSAL: tl.constexpr, PADDED: tl.constexpr, SHIFTED: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     HALF: tl.constexpr = v.dtype.element_ty == tl.float16
     head, b, column, start = _place(src_len, NUM_HEADS, HEAD_DIM, BLOCK_N)
@@ -462,6 +505,8 @@ def _grad_kv(
     out_v += b * out_b + column
     if PADDED:
         mask += b * mask_b
+    if SHIFTED:
+        shift = tl.load(theta + head % NUM_HEADS)
 
     keys = start + tl.arange(0, BLOCK_N)
     allowed = _keys_allowed(mask, start, mask_s, src_len, PADDED, BLOCK_N)
@@ -483,9 +528,13 @@ def _grad_kv(
         grad_tile = grad_tile.to(q_tile.dtype)
         # shape (keys, queries), so that the next product needs no transposition
         scores = _dot(k_tile, tl.trans(q_tile), PRECISION) * scale
+        if SHIFTED:
+            scores -= shift
         weights = _weights(scores, queries[None, :], keys[:, None], CAUSAL, HALF)
+        if SHIFTED:  # below 0, a threshold gives weight to padded keys
+            weights = tl.where(allowed[:, None], weights, 0.0)
         if DROPOUT:
-            kept = _kept(seed, head, query_start, start, threshold, BLOCK_M, BLOCK_N)
+            kept = _kept(seed, head, query_start, start, limit, BLOCK_M, BLOCK_N)
             weights = tl.where(tl.trans(kept), weights, 0.0)
         grad_scores = tl.where(weights > 0.0, _dot(v_tile, tl.trans(grad_tile), PRECISION), 0.0)
         if HALF:
@@ -494,7 +543,7 @@ def _grad_kv(
         total_v += _dot(weights.to(grad_tile.dtype), grad_tile, PRECISION)
         total_k += _dot(grad_scores.to(q_tile.dtype), q_tile, PRECISION)
     if DROPOUT:
-        keep = 65536.0 / (65536 - threshold)
+        keep = 65536.0 / (65536 - limit)
         total_v *= keep
         scale *= keep
     total_k *= scale

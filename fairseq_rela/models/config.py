@@ -9,19 +9,19 @@ import dataclasses
 from contextlib import nullcontext
 from typing import Any, Dict, List, Optional
 
-from fairseq.dataclass import FairseqDataclass
 from fairseq.models.transformer import TransformerConfig
 from fairseq.models.transformer.transformer_config import DecoderConfig, EncDecBaseConfig, QuantNoiseConfig
 from omegaconf import OmegaConf, open_dict
 from torch import nn
 
-from ..attention import refuse_backend
+from ..attention import refuse_backend, refuse_threshold
 from ..errors import InputError
 from ..kernels import backends
 from ..variants import DEFAULT_VARIANT, SITES, VARIANTS, find_variant, parse_sites
 from .kept_layers import parse_layers
 from .start_values import CHOICES as START_VALUES
 from .start_values import refuse_start_values
+from .threshold_options import ThresholdFields, threshold_options
 
 MODEL_NAME = "transformer_rela"
 
@@ -72,7 +72,7 @@ def _choices(summaries: Dict[str, str]) -> str:
 
 
 @dataclasses.dataclass
-class OwnOptions(FairseqDataclass):
+class OwnOptions(ThresholdFields):
     """The options that fairseq's Transformer does not have."""
 
     attention: str = dataclasses.field(
@@ -204,10 +204,12 @@ def check_config(cfg: Any) -> None:
     """Check the options of a model before it is built, and turn a list of attention sites into a string.
 
     Raises:
-        InputError: an unknown variant, site, backend or kind of start values; a size, number of layers or number of
-            heads below 1; heads that do not divide the model size; a dropout outside [0, 1).
+        InputError: an unknown variant, site, backend or kind of start values; a threshold that the variant cannot
+            have; a size, number of layers or number of heads below 1; heads that do not divide the model size; a
+            dropout outside [0, 1).
     """
     refuse_backend(find_variant(cfg.attention), cfg.rela_backend)
+    refuse_threshold(find_variant(cfg.attention), threshold_options(cfg))
     refuse_start_values(cfg.rela_init)
     sites = parse_sites(cfg.attention_sites)
     if not isinstance(cfg.attention_sites, str):

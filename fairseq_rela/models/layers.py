@@ -1,14 +1,15 @@
 """fairseq's Transformer layers with the chosen attention at each site."""
 
-from typing import Any
+from typing import Any, Optional, Tuple
 
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules import MultiheadAttention, transformer_layer
-from torch import nn
+from torch import Tensor, nn
 
-from ..attention import build_attention
+from ..attention import VariantAttention, build_attention
 from ..variants import BASELINE, parse_sites
 from .start_values import start_as_released
+from .threshold_options import threshold_options
 
 # names of the zero-filled copies of all weights in the encoder layer of fairseq 0.12.2
 FUSED_PARAMETERS = tuple(
@@ -50,6 +51,19 @@ class TransformerRelaDecoderLayer(transformer_layer.TransformerDecoderLayerBase)
         if cfg.rela_init == "paper":
             start_as_released(self)
 
+    def forward(
+        self, x: Tensor, *args: Any, self_attn_padding_mask: Optional[Tensor] = None, **options: Any
+    ) -> Tuple[Any, ...]:
+        """Compute the layer as fairseq's does, and tell the attention modules which queries are padding."""
+        modules = [m for m in (self.self_attn, self.encoder_attn) if _has_moving_threshold(m)]
+        for module in modules:
+            module.query_padding = self_attn_padding_mask
+        try:
+            return super().forward(x, *args, self_attn_padding_mask=self_attn_padding_mask, **options)
+        finally:
+            for module in modules:
+                module.query_padding = None
+
     def build_self_attention(
         self, embed_dim: int, cfg: TransformerConfig, add_bias_kv: bool = False, add_zero_attn: bool = False
     ) -> MultiheadAttention:
@@ -65,6 +79,11 @@ class TransformerRelaDecoderLayer(transformer_layer.TransformerDecoderLayerBase)
             return super().build_encoder_attention(embed_dim, cfg)
         size = cfg.encoder.embed_dim
         return _build_variant(embed_dim, cfg, cfg.decoder, kdim=size, vdim=size, encoder_decoder_attention=True)
+
+
+def _has_moving_threshold(module: Optional[nn.Module]) -> bool:
+    """Return whether a module is an attention whose threshold this pass moves to its target."""
+    return isinstance(module, VariantAttention) and module.moving_threshold is not None
 
 
 def _is_variant(site: str, cfg: TransformerConfig) -> bool:
@@ -83,5 +102,6 @@ def _build_variant(embed_dim: int, cfg: TransformerConfig, side: Any, **options:
         qn_block_size=cfg.quant_noise.pq_block_size,
         xformers_att_config=side.xformers_att_config,
         backend=cfg.rela_backend,
+        threshold=threshold_options(cfg),
         **options,
     )

@@ -8,7 +8,7 @@ from fairseq import utils
 from fairseq.models.transformer_lm import DEFAULT_MAX_TARGET_POSITIONS, TransformerLanguageModelConfig
 from omegaconf import OmegaConf, open_dict
 
-from ..attention import refuse_backend
+from ..attention import refuse_backend, refuse_threshold
 from ..errors import InputError
 from ..kernels import backends
 from ..variants import DEFAULT_VARIANT, VARIANTS, find_variant
@@ -16,6 +16,7 @@ from .config import check_dropouts, check_side
 from .kept_layers import parse_layers
 from .start_values import CHOICES as START_VALUES
 from .start_values import refuse_start_values
+from .threshold_options import ThresholdFields, threshold_options
 
 MODEL_NAME = "transformer_lm_rela"
 
@@ -55,7 +56,7 @@ def _of_architecture(text: str) -> Any:
 
 
 @dataclass
-class TransformerLMRelaConfig(TransformerLanguageModelConfig):
+class TransformerLMRelaConfig(ThresholdFields, TransformerLanguageModelConfig):
     """Every option of fairseq's ``transformer_lm``, and the choice of attention.
 
     Options that an architecture sets have the default None, so that an option that the user sets can be recognised.
@@ -134,11 +135,13 @@ def check_config(cfg: Any) -> None:
     """Check the options of a model before it is built.
 
     Raises:
-        InputError: an unknown variant, backend, activation function or kind of start values; a size, number of layers
+        InputError: an unknown variant, backend, activation function or kind of start values; a threshold that the
+            variant cannot have; a size, number of layers
             or number of heads below 1; heads that do not divide the model size; a dropout outside [0, 1); an option
             that this model does not have, or adaptive weights that cannot be tied.
     """
     refuse_backend(find_variant(cfg.attention), cfg.rela_backend)
+    refuse_threshold(find_variant(cfg.attention), threshold_options(cfg))
     refuse_start_values(cfg.rela_init)
     check_side(cfg, "decoder")
     check_dropouts(cfg)

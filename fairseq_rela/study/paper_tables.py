@@ -6,6 +6,7 @@ from ..report import paper
 from ..report.table import Cell, Table
 from ..variants import SITES
 from . import text
+from .target_table import target_tables
 from .values import at_level, baseline, difference, finished, level, mean
 
 TEXT, NUMBER, PAPER = "", "n", "n paper"  # kinds of cells, see :class:`fairseq_rela.report.table.Cell`
@@ -23,6 +24,7 @@ def all_tables(study: Dict[str, Any]) -> List[Table]:
         table_1(study),
         training(study),
         rates(study),
+        *target_tables(study),
         *alignment_tables(study),
         diversity(study),
     ]
