@@ -198,7 +198,15 @@ def test_start_values_of_the_paper():
 # options that do not belong to the layers: adaptive inputs and what they are tied to, characters, and the task
 ELSEWHERE = {"character_filters", "character_embedding_dim", "char_embedder_highway_layers", "character_embeddings"}
 ELSEWHERE |= {"adaptive_input_factor", "adaptive_input_cutoff", "add_bos_token", "tokens_per_sample", "_name"}
-ELSEWHERE |= {"attention", "rela_backend", "rela_init", "base_sublayers", "base_shuffle", "tpu"}
+ELSEWHERE |= {
+    "attention",
+    "rela_backend",
+    "rela_init",
+    "rela_threshold",
+    "rela_threshold_warmup",
+    "rela_sparsity_target",
+}
+ELSEWHERE |= {"base_sublayers", "base_shuffle", "tpu"}
 
 
 @pytest.mark.parametrize("key", sorted(set(vars(TransformerLMRelaConfig())) - ELSEWHERE))

@@ -149,8 +149,9 @@ def test_a_schedule_rises_linearly_and_stays():
     values = []
     for update in (0, 1, 3, 4, 9):
         model.set_num_updates(update)
-        values.append({float(m.threshold) for m in thresholds(model).values()})
-    assert values == [{numpy.float32(0.8 * part).item()} for part in (0, 0.25, 0.75, 1, 1)]
+        (value,) = {float(m.threshold) for m in thresholds(model).values()}
+        values.append(value)
+    assert values == pytest.approx([0, 0.2, 0.6, 0.8, 0.8])
 
 
 @pytest.mark.parametrize("backend", ["plain", "auto"])
@@ -257,14 +258,14 @@ def test_a_resumed_training_continues_exactly_and_half_precision_keeps_the_buffe
     resumed.load_state_dict(saved)
     train(resumed, range(4, 7))
     assert all(torch.equal(value, resumed.state_dict()[name]) for name, value in whole.state_dict().items())
-    half = copy.deepcopy(whole).half()
+    half = copy.deepcopy(whole).float().half()
     for one, other in zip(thresholds(half).values(), thresholds(whole).values()):
         assert one.threshold.dtype == one.observed.dtype == torch.float32
-        assert torch.equal(one.threshold, other.threshold.float()) and one.threshold != 0
+        assert one.threshold == other.threshold.float() != 0
     for index, state in enumerate((saved, whole.state_dict())):
-        torch.save({"model": state, "cfg": None, "args": None}, tmp_path / f"checkpoint{index + 1}.pt")
+        torch.save({"model": state, "args": argparse.Namespace()}, tmp_path / f"checkpoint{index + 1}.pt")
     checkpoints.average([tmp_path / "checkpoint1.pt", tmp_path / "checkpoint2.pt"], tmp_path / "average.pt")
-    averaged = torch.load(tmp_path / "average.pt")["model"]
+    averaged = checkpoints.load(tmp_path / "average.pt")["model"]
     for name in (name for name in saved if name.endswith("attn_weights.threshold")):
         torch.testing.assert_close(averaged[name], (saved[name] + whole.state_dict()[name]) / 2)
 
@@ -307,7 +308,8 @@ def test_language_models_move_the_threshold():
     for name, module in thresholds(model).items():
         seen = []
         hook = module.register_forward_hook(lambda m, inputs, weights: seen.append((inputs[0], weights)))  # noqa: B023
-        model.eval()(TOKENS)
+        with patch.object(backends, "find", lambda *_: (None, "")):
+            model.eval()(TOKENS)
         hook.remove()
         ((scores, weights),) = seen
         counts = count_sparsity(weights, scores[:, 0] > -torch.inf)

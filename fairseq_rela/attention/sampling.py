@@ -6,7 +6,7 @@ from typing import Optional, Tuple
 import torch
 from torch import Tensor
 
-SCORES = 2**15  # in a sample, about; its share of zeros is then known within half a point
+SCORES = 2**15  # of a sample, at most; its share of zeros is then known within half a point
 
 
 def choose_queries(
@@ -25,7 +25,7 @@ def choose_queries(
         of them stands for.
     """
     total = sentences * queries
-    step = max(1, total * scores_each // SCORES)
+    step = max(1, math.ceil(total * scores_each / SCORES))
     while math.gcd(step, queries) > 1:  # else some positions would never be chosen
         step += 1
     chosen = torch.arange(min(step // 2, max(total - 1, 0)), total, step, device=device)
