@@ -100,7 +100,8 @@ step benchmark "$BENCH" bench.log "${rela[@]}" bench "${bench[@]}" --no-figures 
 study=("${rela[@]}" study "$STUDY" --root "$ROOT_DIR" --output "$studies")
 [ -z "$RAW" ] || study+=(--raw "$RAW")
 if [ -z "$DRY_RUN" ]; then
-    while sleep 20; do pack_study; done & # so that an archive is there if the machine is taken back
+    # an archive is there if the machine is taken back; the sleep that outlives this script holds no pipe open
+    while sleep 20; do pack_study; done >/dev/null 2>&1 &
     packer=$!
     trap 'kill $packer 2>/dev/null' EXIT
 fi

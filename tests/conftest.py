@@ -13,6 +13,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "2")
 
 import pytest
 import torch
+import warm
 
 import fairseq_rela  # noqa: F401  registers the plugin with fairseq
 from fairseq_rela.models.config import TransformerRelaConfig
@@ -25,6 +26,17 @@ SIZES = {
     for side in ("encoder", "decoder")
     for key, value in (("layers", 2), ("embed_dim", 16), ("ffn_embed_dim", 24), ("attention_heads", 4))
 }
+
+
+def pytest_collection_modifyitems(items):
+    """Run slow tests first, so that the last minutes have short ones for every process; the longest begin."""
+    longest = ("test_kills", "test_end_to_end", "test_wmt", "test_docs")
+
+    def key(item):
+        slow = item.get_closest_marker("slow") is not None
+        return not slow, slow and not item.module.__name__.startswith(longest)
+
+    items.sort(key=key)
 
 
 def make_dictionary(words=20):
@@ -63,6 +75,14 @@ def load_anything(path):
     return torch.load(path, map_location="cpu", **options)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def warm_python():
+    """Start Python's programs by the server of `warm.py`, also those that the package starts."""
+    with warm.python() as program, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", program)
+        yield
+
+
 def run(*command, cwd=None, env=None, timeout=600):
     """Run a command and return its completed process, with the output captured as text."""
     return subprocess.run(
@@ -80,18 +100,13 @@ def run_fairseq(module, *arguments, **options):
     return run(sys.executable, "-W", "ignore", "-m", f"fairseq_cli.{module}", *arguments, **options)
 
 
-RELA = (
-    sys.executable,
-    "-W",
-    "ignore",
-    "-c",
-    "import sys; sys.argv[0] = 'rela'; from fairseq_rela.cli import main; sys.exit(main())",
-)
+# a new Python, as the console script starts it
+RELA = (sys.executable, "-W", "ignore", "-c", warm.RELA_CODE)
 
 
 def run_rela(*arguments, **options):
     """Run the command `rela` as the console script does."""
-    return run(*RELA, *arguments, **options)
+    return run(sys.executable, *RELA[1:], *arguments, **options)
 
 
 def prepare_data(corpus, output, workers):

@@ -16,8 +16,8 @@ LENGTHS = ((9, 4), (7, 8), (3, 5), (5, 3))
 
 
 def cases(variants):
-    """Return every variant at every choice of sites; softmax has one choice, as it is the same at all."""
-    return [(v, s) for v in variants for s in (SITE_CHOICES if v != "softmax" else SITE_CHOICES[-1:])]
+    """Return every variant at all sites, and rela_g, which has the most parameters, at every choice of sites."""
+    return [(v, s) for v in variants for s in (SITE_CHOICES if v == "rela_g" else SITE_CHOICES[-1:])]
 
 
 def sentences():

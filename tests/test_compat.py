@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, run
 from fairseq.data import data_utils
+from warm import WARM
 
 from fairseq_rela import compat
 
@@ -109,6 +110,6 @@ def test_a_fairseq_that_drops_the_last_batch_is_named(caplog, monkeypatch):
 
 
 def test_importing_the_plugin_gives_the_warning():
-    result = run(*IMPORT)
+    result = run(sys.executable, "-c", f"{WARM}\nimport fairseq_rela")
     assert result.returncode == 0
     assert ("drops the last batch" in result.stderr) == compat.drops_last_batch()

@@ -125,7 +125,14 @@ def test_the_published_recipe():
     assert recipe["optimization"]["max_update"] == 300_000
 
 
-@pytest.mark.parametrize("group", ["size", "run", "attention"])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_file_of_the_group_attention_sets_one_value(name):
+    """By this package's composer, which is faster than Hydra; it is compared with Hydra below."""
+    usual = composed.composed_values("synthetic")
+    assert composed.composed_values("synthetic", (f"attention={name}",)) == {**usual, "model.attention": name}
+
+
+@pytest.mark.parametrize("group", ["size", "run"])
 def test_every_choice_of_every_group_composes(group):
     for path in sorted((CONFIGS / group).glob("*.yaml")):
         if path.stem == "slurm":
@@ -176,11 +183,15 @@ def replaced(spec, path, value):
 
 @pytest.mark.parametrize("group, name", [("corpus", task) for task in tasks.task_names()] + [("decoding", "paper")])
 def test_a_wrong_value_anywhere_is_an_error_in_one_line(group, name, tmp_path, monkeypatch):
-    """Replace every entry by every type of value: it is accepted, or named with its file (YAML reads `no` as False)."""
+    """Replace every entry by every type of value: it is accepted, or named with its file (YAML reads `no` as False).
+
+    The files have the same kinds of entries, so in most of them each entry has only every fourth value, in turn.
+    """
     original, load_yaml = configs.load_yaml(group, name), configs.load_yaml
+    all_values = name in ("wmt14_en_de", "multi30k_en_de", "synthetic", "paper")
     refused = 0
-    for path in places(original):
-        for value in WRONG_VALUES:
+    for number, path in enumerate(places(original)):
+        for value in WRONG_VALUES if all_values else WRONG_VALUES[number % 4 :: 4]:
             spec = replaced(original, path, value)
             monkeypatch.setattr(
                 searches if group == "decoding" else tasks,

@@ -19,14 +19,18 @@ USER_DIR = ROOT / "fairseq_rela"
 
 @pytest.fixture(scope="module")
 def by_two_processes(tmp_path_factory):
-    """Spawn two processes and return the gradients and parameters that each computed for every case."""
+    """Start two processes and return the gradients and parameters that each computed for every case.
+
+    They are forked from a process that has imported torch and fairseq, but nothing of this package.
+    """
     folder = tmp_path_factory.mktemp("two processes")
     arguments = (str(USER_DIR), folder / "meeting point", folder / "result")
-    torch.multiprocessing.spawn(worker.work, arguments, nprocs=2)
+    torch.multiprocessing.set_forkserver_preload(["torch", "fairseq.models", "fairseq.tasks"])
+    torch.multiprocessing.start_processes(worker.work, arguments, nprocs=2, start_method="forkserver")
     return [load_anything(folder / f"result.{rank}") for rank in range(2)]
 
 
-def test_spawned_workers_import_the_plugin(by_two_processes):
+def test_new_processes_import_the_plugin(by_two_processes):
     """B35: fairseq imports the plugin in each process from the folder of --user-dir."""
     for outcome in by_two_processes:
         assert outcome["plugin"] == str(USER_DIR / "__init__.py")

@@ -1,16 +1,16 @@
 """The model: architectures, configuration by flags or Hydra, the code that runs after loading, refused options."""
 
 import argparse
-import subprocess
 import sys
 
 import pytest
 import torch
-from conftest import ROOT, SIZES, make_dictionary, make_model, make_task
+from conftest import SIZES, make_dictionary, make_model, make_task, run
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, build_model
 from omegaconf import OmegaConf
+from warm import WARM
 
 from fairseq_rela.attention import VariantAttention
 from fairseq_rela.errors import InputError
@@ -321,11 +321,12 @@ def test_config_values_have_plain_types():
 def test_a_model_name_that_is_taken_is_an_error(tmp_path):
     """B17: newer versions of fairseq keep the older class without a message."""
     code = (
+        f"{WARM}\n"
         "from fairseq.models import register_model, BaseFairseqModel\n"
         "register_model('transformer_rela')(type('Other', (BaseFairseqModel,), {}))\n"
         "import fairseq_rela\n"
     )
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    result = run(sys.executable, "-c", code)
     assert result.returncode != 0
     assert "transformer_rela" in result.stderr.strip().splitlines()[-1]
 

@@ -8,6 +8,8 @@ from conftest import ROOT, run
 
 pytest.importorskip("matplotlib")
 
+from warm import WARM
+
 from fairseq_rela.report import plots
 from fairseq_rela.report.characters import visible
 from fairseq_rela.report.plots import fonts
@@ -100,6 +102,8 @@ def test_colours_differ_in_greyscale():
 
 
 def test_matplotlib_is_imported_only_to_draw():
-    code = "import sys, fairseq_rela.report.plots, fairseq_rela.report.page; print('matplotlib' in sys.modules)"
+    code = (
+        f"{WARM}\nimport sys, fairseq_rela.report.plots, fairseq_rela.report.page; print('matplotlib' in sys.modules)"
+    )
     result = run(sys.executable, "-W", "ignore", "-c", code, cwd=ROOT)
     assert result.stdout.strip() == "False", result.stderr[-500:]

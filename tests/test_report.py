@@ -6,6 +6,7 @@ import html
 import json
 import re
 import shutil
+import struct
 from html.parser import HTMLParser
 
 import numpy
@@ -111,6 +112,13 @@ def page(tmp_path_factory):
     runs = [make_run(root / name, name) for name in ("softmax", "rela_g")]
     report.write_report(runs, root / "out" / "report.html")
     return root / "out" / "report.html"
+
+
+@pytest.fixture
+def blank_figures(monkeypatch):
+    """Replace the pictures of figures, not their numbers, where a test reads tables and numbers alone."""
+    blank = {"svg": b"<svg/>", "png": bytes(16) + struct.pack(">II", 8, 6)}
+    monkeypatch.setattr(figure_folder.plots, "render", lambda drawing, kind: blank[kind])
 
 
 class Parser(HTMLParser):
@@ -254,7 +262,7 @@ def test_the_tables_have_our_numbers_beside_those_of_the_paper(page):
     assert "Figure 2: decoding speed-up by source length Not measured yet" in text.replace("lengthNot", "length Not")
 
 
-def test_the_page_compares_alignments_with_those_of_softmax(tmp_path):
+def test_the_page_compares_alignments_with_those_of_softmax(tmp_path, blank_figures):
     runs = []
     for name, rates in (("softmax", (0.5, 0.5, 0.5, 0.5)), ("rela_g", (0.3, 0.47, 0.49, 0.6))):
         result = analysis(name)
@@ -365,7 +373,7 @@ def with_words(attention, layer_null_rate=0.0):
     return {**result, "level": "pieces", "words": {key: words[key] for key in ("sites", "shuffled")}}
 
 
-def test_word_level_numbers_are_compared_with_the_paper(tmp_path):
+def test_word_level_numbers_are_compared_with_the_paper(tmp_path, blank_figures):
     """The page uses and names the paper's level if every run has it, otherwise the level that all runs have."""
     new = make_run(tmp_path / "new", "rela_g", analysis=with_words("rela_g", 0.0123), examples=None)
     both = make_run(tmp_path / "both", "softmax", analysis=with_words("softmax"), examples=None)
@@ -389,7 +397,7 @@ def test_word_level_numbers_are_compared_with_the_paper(tmp_path):
         assert (lacks in text) == (level == "pieces")
 
 
-def test_levels_that_differ_are_named(tmp_path):
+def test_levels_that_differ_are_named(tmp_path, blank_figures):
     alone = {**with_words("rela_g"), "level": "words"}
     del alone["words"]
     runs = [
@@ -404,7 +412,7 @@ def test_levels_that_differ_are_named(tmp_path):
         load_runs(runs)
 
 
-def test_variances_of_earlier_versions_become_sample_variances(tmp_path):
+def test_variances_of_earlier_versions_become_sample_variances(tmp_path, blank_figures):
     """They wrote population variances. With two heads the sample variance is twice as large; one head has none."""
     old = analysis("rela_g")
     del old["variance"]
@@ -480,7 +488,7 @@ def test_sites_are_rows_of_table_1_and_not_changed_settings(tmp_path, override):
     assert "Not in the paper: rela_g (encoder,decoder) 20.00 (21.00)." in "".join(parse(output).text)
 
 
-def test_seeds_are_averaged_in_tables_5_and_6(tmp_path):
+def test_seeds_are_averaged_in_tables_5_and_6(tmp_path, blank_figures):
     rates, runs = {"softmax": (0.5, 0.7), "rela_g": (0.3, 0.4)}, []
     for name, errors in rates.items():
         for seed, error in enumerate(errors, 1):
@@ -508,7 +516,7 @@ def test_seeds_are_averaged_in_tables_5_and_6(tmp_path):
     )
 
 
-def test_one_site_is_not_counted_as_all_sites(tmp_path):
+def test_one_site_is_not_counted_as_all_sites(tmp_path, blank_figures):
     """Tables 2 and 3 describe attention at all sites."""
     one, everywhere = scored(12.3, "sites=cross"), scored(23.4)
     for files, parameters in ((one, 111), (everywhere, 222)):

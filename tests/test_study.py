@@ -268,24 +268,21 @@ started = time.time()
 time.sleep(0.3)
 if index == 1 and not {fixed}:
     print("it broke"); sys.exit(2)
-study, out = {study!r}, {out!r}
-sys.path.insert(0, {root!r})
-from fairseq_rela.study import folder, spec
 from pathlib import Path
-run = folder.StudyFolder(spec.load_study("one"), Path(out), Path({experiments!r})).runs[index]
-run.record.parent.mkdir(parents=True, exist_ok=True)
-run.record.write_text(json.dumps({{"state": "done", "seed": run.job.seed, "score": {{"bleu": 1.0}},
-    "made_of": run.made_of(), "span": [started, time.time()]}}))
+record, seed, made_of = json.loads({runs!r})[index]
+Path(record).parent.mkdir(parents=True, exist_ok=True)
+Path(record).write_text(json.dumps({{"state": "done", "seed": seed, "score": {{"bleu": 1.0}},
+    "made_of": made_of, "span": [started, time.time()]}}))
 """
 
 
 def test_the_queue_continues_after_a_failure_and_repeats_no_job(configs, tmp_path, capsys):
     folder = StudyFolder(spec.load_study("one"), tmp_path / "out", tmp_path / "root")
 
+    runs = json.dumps([(str(run.record), run.job.seed, run.made_of()) for run in folder.runs])
+
     def work(fixed, number=2):
-        code = WORKER.format(
-            fixed=fixed, study="one", out=str(folder.path), root=str(ROOT), experiments=str(folder.root)
-        )
+        code = WORKER.format(fixed=fixed, runs=runs)
         queue.run_queue(folder.runs, number, [sys.executable, "-c", code])
 
     with pytest.raises(InputError, match=r"1 of 4 runs failed: cross.seed-2 \(it broke\)"):
