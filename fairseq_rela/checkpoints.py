@@ -109,6 +109,21 @@ def choose_last(folder: Path, number: int) -> Choice:
     return Choice(chosen, interval, missing)
 
 
+def refuse_output(output: Path, inputs: Sequence[Path], what: str) -> None:
+    """Raise an error if an output has the name of a checkpoint that training writes, or is an input.
+
+    Args:
+        output: the file to write.
+        inputs: the files that are read.
+        what: what is written, such as ``an average``.
+
+    Raises:
+        InputError: it has such a name.
+    """
+    if _NAMES.fullmatch(output.name) or output.resolve() in [path.resolve() for path in inputs]:
+        raise InputError(f"{output}: {what} must not take the place of a checkpoint; give another --output")
+
+
 def average(paths: Sequence[Path], output: Path) -> None:
     r"""Write the mean of the parameters, :math:`\bar\theta = \frac1N \sum_i \theta_i`, summed in float32.
 
@@ -125,8 +140,7 @@ def average(paths: Sequence[Path], output: Path) -> None:
     if not paths:
         raise InputError("no checkpoints to average")
     resolved = [Path(path).resolve() for path in paths]
-    if _NAMES.fullmatch(output.name) or output.resolve() in resolved:
-        raise InputError(f"{output}: an average must not take the place of a checkpoint; give another --output")
+    refuse_output(output, resolved, "an average")
     for path in resolved:
         if resolved.count(path) > 1:
             raise InputError(f"{path} is given {resolved.count(path)} times; give each checkpoint once")
@@ -146,9 +160,18 @@ def average(paths: Sequence[Path], output: Path) -> None:
             "averaged_from": [str(path) for path in paths],
         },
     }
+    save(averaged, output)
+
+
+def save(state: Dict[str, Any], output: Path) -> None:
+    """Write a checkpoint, which is complete or absent.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
     with write_whole(output, "wb") as file:
         try:
-            torch.save(averaged, file)
+            torch.save(state, file)
         except RuntimeError as error:  # torch hides the error of the file system
             raise InputError(
                 f"{output}: cannot be written ({error.__context__ or error}); is the disk full?"

@@ -7,12 +7,17 @@ All norms use the root mean square over the last dimension,
 Inputs in half precision are converted to float32 first: in float16, 1e-8 is rounded to 0 and the square of 300 is
 infinite. A null row, :math:`z = 0`, gives 0. Its gradient is finite because :math:`\epsilon` is inside the root:
 the derivative is :math:`g / \sqrt\epsilon`, times :math:`\sigma(0) = 1/2` with a gate.
+
+If heads are removed from a trained model, a norm keeps d' of its d channels, and the others count as 0: the mean is
+still over d channels. With r = d / d', :math:`z / RMS(z)` over d channels is :math:`\sqrt r\, z / RMS(z)` over d'
+channels with :math:`r \epsilon` in place of :math:`\epsilon`, which every kernel can compute.
 """
 
 import math
 from typing import Callable, Optional
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .functional import at_least_float32
@@ -33,18 +38,39 @@ class RMSNorm(nn.Module):
             instead of setting them to 1.
 
     Attributes:
-        weight: the gain :math:`g`, ``(d,)``.
+        dim: d, also after :meth:`keep`.
+        weight: the gain :math:`g`, ``(d,)``; ``(d',)`` after :meth:`keep`.
     """
 
     def __init__(self, dim: int, uniform_start: bool = False) -> None:
         super().__init__()
+        self.dim = dim
         self.weight = nn.Parameter(torch.ones(dim))
         if uniform_start:
             _fan_average_uniform_(self.weight)
 
     def forward(self, z: Tensor, compute: Callable[..., Tensor] = rms_norm) -> Tensor:
         """Return :math:`LN(z)`, ``(..., d)``."""
-        return compute(at_least_float32(z), at_least_float32(self.weight), None, EPSILON)
+        return self._over_all(compute, at_least_float32(z), at_least_float32(self.weight), None)
+
+    def _over_all(self, compute: Callable[..., Tensor], z: Tensor, gain: Tensor, gate: Optional[Tensor]) -> Tensor:
+        """Compute the norm of z with the mean square over d channels, of which z may have fewer."""
+        ratio = self.dim / z.size(-1)
+        return compute(z, gain if ratio == 1 else gain * math.sqrt(ratio), gate, ratio * EPSILON)
+
+    def keep(self, channels: Tensor, columns: Tensor) -> Tensor:
+        """Keep some channels, in place; the norm then takes z without the others, which count as 0.
+
+        Args:
+            channels: indices of the channels to keep, ``(d',)``.
+            columns: weight of the linear layer that follows the norm, ``(n, d)``.
+
+        Returns:
+            the weight with which that layer gives the same output as before for z with zeros in the other channels,
+            ``(n, d')``; there is a column for each channel that the norm returns.
+        """
+        self.weight = nn.Parameter(self.weight.detach()[channels])
+        return columns[:, channels]
 
 
 class GatedRMSNorm(RMSNorm):
@@ -69,7 +95,13 @@ class GatedRMSNorm(RMSNorm):
 
     def forward(self, z: Tensor, compute: Callable[..., Tensor] = rms_norm) -> Tensor:
         """Return :math:`LN(z)`, ``(..., d)``."""
-        return compute(at_least_float32(z), at_least_float32(self.weight), at_least_float32(self.gate), EPSILON)
+        z, gain, gate = (at_least_float32(x) for x in (z, self.weight, self.gate))
+        return self._over_all(compute, z, gain, gate)
+
+    def keep(self, channels: Tensor, columns: Tensor) -> Tensor:
+        """Keep some channels, as :meth:`RMSNorm.keep`."""
+        self.gate = nn.Parameter(self.gate.detach()[channels])
+        return super().keep(channels, columns)
 
 
 class GatedLayerNorm(GatedRMSNorm):
@@ -80,20 +112,41 @@ class GatedLayerNorm(GatedRMSNorm):
     Mean and variance are over the last dimension. There is no offset (bias), so that a null row stays 0; the output
     projection that follows has a bias. No kernel computes this norm, and ``compute`` is ignored.
 
+    A removed channel j is not 0 after this norm: it is :math:`-\frac{1}{2} g_j \bar z / \sigma`, with
+    :math:`\sigma` the denominator above. These channels differ in :math:`g_j` only, so after :meth:`keep` the norm
+    returns one more channel, :math:`-\sqrt{d - d'}\, \bar z / \sigma`, which stands for all of them.
+
     Args:
         dim: d, the model size.
 
     Attributes:
+        dim: d, also after :meth:`keep`.
         weight: the gain :math:`g`, ``(d,)``.
         gate: the gate :math:`w`, ``(d,)``.
     """
 
     def forward(self, z: Tensor, compute: Optional[Callable[..., Tensor]] = None) -> Tensor:
-        """Return :math:`LN(z)`, ``(..., d)``; ``compute`` is ignored."""
-        z = at_least_float32(z)
-        gain, centred = at_least_float32(self.weight), z - z.mean(dim=-1, keepdim=True)
+        """Return :math:`LN(z)`, ``(..., d)``, or ``(..., d' + 1)`` after :meth:`keep`; ``compute`` is ignored."""
+        z, removed = at_least_float32(z), self.dim - len(self.weight)
+        mean = z.mean(dim=-1, keepdim=True) * (len(self.weight) / self.dim)
+        gain, gate, centred = at_least_float32(self.weight), torch.sigmoid(self.gate * z), z - mean
+        if removed:
+            centred = torch.cat([centred, -math.sqrt(removed) * mean], dim=-1)
+            gain, gate = F.pad(gain, (0, 1), value=1.0), F.pad(gate, (0, 1), value=1.0)
         # the RMS of z - mean(z) is the standard deviation of z
-        return torch.sigmoid(self.gate * z) * rms_norm(centred, gain, None, EPSILON)
+        return gate * self._over_all(rms_norm, centred, gain, None)
+
+    def keep(self, channels: Tensor, columns: Tensor) -> Tensor:
+        """Keep some channels, as :meth:`RMSNorm.keep`; the result has one more column, for all removed channels."""
+        earlier, size = self.dim - len(self.weight), len(self.weight)
+        if len(channels) == size:
+            return columns
+        gone = torch.ones_like(self.weight, dtype=torch.bool).index_fill_(0, channels, False)
+        shared = 0.5 * (columns[:, :size] * self.weight.detach())[:, gone].sum(dim=1, keepdim=True)
+        if earlier:
+            shared = shared + math.sqrt(earlier) * columns[:, size:]
+        kept = super().keep(channels, columns)
+        return torch.cat([kept, shared / math.sqrt(self.dim - len(channels))], dim=1)
 
 
 def _fan_average_uniform_(vector: Tensor) -> None:

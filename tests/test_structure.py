@@ -31,6 +31,7 @@ TOOLS = (
     ("experiment",),
     ("report",),
     ("study", "benchmark"),
+    ("pruning",),
     ("cli",),
 )
 # imports of the plugin from the tools, allowed only inside functions

@@ -146,12 +146,7 @@ def capture(
     dataset = load_contexts(task, subset) if is_language_model(task) else load_dataset(task, subset)
     if shuffle_seed is not None:
         dataset = _with_targets_in_order(dataset, derangement(len(dataset), shuffle_seed))
-    most = max_tokens or load_defaults("decoding")["max_tokens"]
-    batches = task.get_batch_iterator(
-        dataset,
-        max_tokens=max(most, _longest(dataset, model, subset)),
-        required_batch_size_multiple=1,  # with fairseq's default, some versions drop the last batch
-    ).next_epoch_itr(shuffle=False)
+    batches = make_batches(model, task, dataset, subset, max_tokens)
     sites = attention_modules(model)
     seen = 0
     what = "attention" if shuffle_seed is None else "attention, targets shuffled,"
@@ -162,6 +157,24 @@ def capture(
         seen += len(batch["id"])
     if seen != len(dataset):
         raise RuntimeError(f"{seen} of the {len(dataset)} sentences of {subset} were batched")
+
+
+def make_batches(model: nn.Module, task: Any, dataset: Any, subset: str, max_tokens: Optional[int]) -> Any:
+    """Return an iterator over the batches of a dataset, which has a length.
+
+    Args:
+        model, task, subset, max_tokens: as for :func:`capture`.
+        dataset: the subset of this name, loaded.
+
+    Raises:
+        InputError: a sentence is too long for the model.
+    """
+    most = max_tokens or load_defaults("decoding")["max_tokens"]
+    return task.get_batch_iterator(
+        dataset,
+        max_tokens=max(most, _longest(dataset, model, subset)),
+        required_batch_size_multiple=1,  # with fairseq's default, some versions drop the last batch
+    ).next_epoch_itr(shuffle=False)
 
 
 def _longest(dataset: Any, model: nn.Module, subset: str) -> int:

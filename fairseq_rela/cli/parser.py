@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 from ..errors import InputError
 from ..user_dir import VARIABLE, load_user_code
-from . import alignment, analysis, bench, data, experiments, ranking, training, translation
+from . import alignment, analysis, bench, data, experiments, pruning, ranking, training, translation
 from .arguments import Options, Parser
 
 # a verb to the function that adds its options and the one that does its work, whose docstring is the verb's help;
@@ -16,7 +16,7 @@ from .arguments import Options, Parser
 Verb = Tuple[Callable[[Parser], None], Callable[[Options], None]]
 VERBS: Dict[str, Verb] = {
     **{**experiments.VERBS, **data.VERBS, **training.VERBS, **translation.VERBS},
-    **{**analysis.VERBS, **alignment.VERBS, **ranking.VERBS, **bench.VERBS},
+    **{**analysis.VERBS, **alignment.VERBS, **ranking.VERBS, **pruning.VERBS, **bench.VERBS},
 }
 
 

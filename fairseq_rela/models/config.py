@@ -18,6 +18,7 @@ from ..attention import refuse_backend, refuse_threshold
 from ..errors import InputError
 from ..kernels import backends
 from ..variants import DEFAULT_VARIANT, SITES, VARIANTS, find_variant, parse_sites
+from .kept_heads import heads_of_layers, parse_heads
 from .kept_layers import parse_layers
 from .start_values import CHOICES as START_VALUES
 from .start_values import refuse_start_values
@@ -87,6 +88,13 @@ class OwnOptions(ThresholdFields):
     rela_init: str = dataclasses.field(
         default="fairseq", metadata={"help": f"start values of the layers; {_choices(START_VALUES)}"}
     )
+    rela_heads: str = dataclasses.field(
+        default="",
+        metadata={
+            "help": "number of heads that each layer has left, such as 'encoder=4,3 decoder=2,4 cross=0,4'; "
+            "`rela prune` sets it in its checkpoints (default: all heads)"
+        },
+    )
 
 
 _NESTED = {"encoder": EncDecBaseConfig, "decoder": DecoderConfig, "quant_noise": QuantNoiseConfig}
@@ -155,14 +163,15 @@ def complete_config(cfg: Any, name: str) -> None:
     """Set all options in ``cfg`` that are missing or None, to the architecture's value or else to the default.
 
     If ``encoder_layers_to_keep`` or ``decoder_layers_to_keep`` is given, the number of layers becomes the number of
-    kept layers.
+    kept layers, and ``rela_heads`` is of these layers only.
 
     Args:
         cfg: as for :func:`apply_architecture`.
         name: as for :func:`apply_architecture`.
 
     Raises:
-        InputError: the layers to keep are not a list of different numbers from 0.
+        InputError: the layers to keep are not a list of different numbers from 0, or ``rela_heads`` has another form
+            or lacks one of them.
     """
     apply_architecture(cfg, name)
     for key, value in vars(TransformerRelaConfig()).items():
@@ -173,7 +182,9 @@ def complete_config(cfg: Any, name: str) -> None:
         if kept not in (None, ""):
             text = str(kept) if isinstance(kept, (str, int)) else ",".join(map(str, kept))
             setattr(cfg, f"{side}_layers_to_keep", text)
-            setattr(cfg, f"{side}_layers", len(parse_layers(side, text)))
+            layers = parse_layers(side, text)
+            setattr(cfg, f"{side}_layers", len(layers))
+            cfg.rela_heads = heads_of_layers(cfg.rela_heads, side, layers)
 
 
 def record_built(model: nn.Module, cfg: Any) -> None:
@@ -205,12 +216,13 @@ def check_config(cfg: Any) -> None:
 
     Raises:
         InputError: an unknown variant, site, backend or kind of start values; a threshold that the variant cannot
-            have; a size, number of layers or number of heads below 1; heads that do not divide the model size; a
-            dropout outside [0, 1).
+            have; a size, number of layers or number of heads below 1; heads that do not divide the model size;
+            ``rela_heads`` of another form; a dropout outside [0, 1).
     """
     refuse_backend(find_variant(cfg.attention), cfg.rela_backend)
     refuse_threshold(find_variant(cfg.attention), threshold_options(cfg))
     refuse_start_values(cfg.rela_init)
+    parse_heads(cfg.rela_heads)
     sites = parse_sites(cfg.attention_sites)
     if not isinstance(cfg.attention_sites, str):
         cfg.attention_sites = ",".join(site for site in SITES if site in sites)

@@ -40,6 +40,7 @@ from .config import (
     nested_config,
     record_built,
 )
+from .kept_heads import remove_heads
 from .kept_layers import keep_layers, parse_layers
 from .layers import FUSED_PARAMETERS, TransformerRelaDecoderLayer, TransformerRelaEncoderLayer
 from .loading import misfit_in_one_line, with_start_values
@@ -131,6 +132,8 @@ class TransformerRelaModel(TransformerModelBase):
                 complete_config(cfg, arch)
             check_config(cfg)
         model = super().build_model(nested_config(cfg), task)
+        with one_line_in_fairseq():
+            remove_heads(model, attention_modules(model), cfg.rela_heads)
         record_built(model, cfg)
         logger.info(f"attention: {describe_attention(model)}")
         return model

@@ -1,0 +1,1 @@
+"""Remove attention heads from a trained translation model."""
