@@ -1,5 +1,6 @@
 """Sizes and time of a benchmark, by device."""
 
+import time
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -9,7 +10,7 @@ from .models import Size
 from .timing import Timing
 
 # share of the time for each part that takes time
-_SHARES = {"core": 0.5, "training": 0.2, "decoding": 0.3, "lm": 1.0}
+_SHARES = {"core": 0.5, "training": 0.2, "decoding": 0.3, "lm": 1.0, "op": 0.5}
 
 
 CONTEXTS = tuple(2**n for n in range(8, 14))  # lengths of the contexts of a language model
@@ -26,6 +27,7 @@ class Plan(NamedTuple):
         decoding: model size, source lengths, and batch sizes in sentences.
         dtype: precision of all models and cores.
         lm: model size of a language model, tokens of a batch, and lengths of the contexts.
+        op: settings of the operator.
     """
 
     seconds: float
@@ -35,11 +37,24 @@ class Plan(NamedTuple):
     decoding: Tuple[Size, Sequence[int], Sequence[int]]
     dtype: str
     lm: Tuple[Size, int, Sequence[int]] = (Size(2, 128, 512, 4, 4000), 8192, CONTEXTS)
+    op: Sequence[Cell] = ()
 
     def timing(self, part: str, cells: int, device: torch.device) -> Timing:
-        """Return how each of the cells of a part is timed: a part has its share of the time."""
+        """Return how each of the cells of a part is timed: a part has its share of the time.
+
+        The operator is timed by the clock of :func:`operator_clock`, other parts by the time that passes.
+        """
         synchronise = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
-        return Timing(self.seconds * _SHARES[part] / cells, self.rounds, synchronise)
+        timing = Timing(self.seconds * _SHARES[part] / cells, self.rounds, synchronise)
+        return timing._replace(clock=time.process_time) if part == "op" and operator_clock(device) == "CPU" else timing
+
+
+def operator_clock(device: torch.device) -> str:
+    """Return ``CPU``, the time that this process computes, for one thread of a CPU; otherwise ``wall``.
+
+    Other work on the machine changes the time of the CPU less than the time that passes.
+    """
+    return "CPU" if device.type == "cpu" and torch.get_num_threads() == 1 else "wall"
 
 
 # typical source lengths in pieces of ten equal parts of a news test set, sorted by length (Figure 2)
@@ -69,27 +84,33 @@ def make_plan(device: str, quick: bool, lengths: Optional[Sequence[int]] = None)
     Args:
         device: ``cpu`` or ``cuda``.
         quick: measure smaller models and fewer lengths.
-        lengths: values of T for the attention core, and lengths of contexts, instead of the usual ones.
+        lengths: values of T for the attention core and the operator, and lengths of contexts, in place of the usual.
     """
     plan = _usual_plan(device, quick)
     if lengths is None:
         return plan
     tokens, masked = plan.cells[0].tokens, {cell.length for cell in plan.cells if cell.causal}
     cells = _cells(lengths, [length for length in lengths if length in masked], tokens, plan.dtype)
-    return plan._replace(cells=cells, lm=(*plan.lm[:2], lengths))
+    op = _cells(lengths, lengths, plan.op[0].tokens, plan.dtype)
+    return plan._replace(cells=cells, lm=(*plan.lm[:2], lengths), op=op)
 
 
 def _usual_plan(device: str, quick: bool) -> Plan:
     lengths = tuple(2**n for n in range(4, 14))
+    short = lengths[1:8]  # 32 to 2,048
     small = Size(layers=2, dim=256, ffn=1024, heads=4, words=4000)
     if device == "cuda":
         seconds, rounds, dtype = (60.0, (3, 100), "bfloat16") if quick else (240.0, (5, 500), "bfloat16")
         cells = _cells(lengths, (32, 128, 512, 2048), 16384, dtype)
         sizes = (Size(), 25000, 32), (Size(), GROUPS, (1, 64))
-        return Plan(seconds, rounds, cells, *sizes, dtype, (Size(), 16384, CONTEXTS))
+        op = _cells(short, short, 16384, dtype)
+        if quick:  # each further setting is compiled for seconds
+            op = [*_cells((64, 512, 2048), (), 16384, dtype), Cell(512, 16384, True, True, 0.1, dtype=dtype)]
+        return Plan(seconds, rounds, cells, *sizes, dtype, (Size(), 16384, CONTEXTS), op)
     if quick:
         cells = _cells((16, 32, 64, 128, 512), (32, 128), 4096, "float32")
-        return Plan(130.0, (3, 50), cells, (small, 1000, 32), (small, GROUPS[::4], (1, 16)), "float32")
+        op = _cells((32, 64, 128, 512), (64,), 4096, "float32")
+        return Plan(130.0, (3, 50), cells, (small, 1000, 32), (small, GROUPS[::4], (1, 16)), "float32", op=op)
     cells = _cells(lengths, (32, 128, 512), 4096, "float32")
     return Plan(
         600.0,
@@ -98,4 +119,5 @@ def _usual_plan(device: str, quick: bool) -> Plan:
         (Size(words=8000), 2000, 32),
         (Size(words=8000), GROUPS, (1, 16)),
         "float32",
+        op=_cells(short, short, 4096, "float32"),
     )

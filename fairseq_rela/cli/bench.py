@@ -16,12 +16,12 @@ def _bench_options(parser: Parser) -> None:
     parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds: four minutes on two cores")
     parser.add_argument(
         "--parts",
-        help=f"what to measure, also lm: language models by length of context (default: {parts}; with --checkpoints: "
-        "decoding; with only --data: training)",
+        help="what to measure, also lm: language models by length of context, and op: the operator without fairseq "
+        f"(default: {parts}; with --checkpoints: decoding; with only --data: training)",
     )
     parser.add_argument(
         "--lengths",
-        help="lengths of sequences (core) or contexts (lm), such as 1024,8192 (default: to 8192; quick core: 512)",
+        help="lengths of sequences (core, op) or contexts (lm), such as 1024,8192 (default: to 8192; quick core: 512)",
     )
     parser.add_argument("--threads", type=positive, help="number of CPU threads (default: torch's choice)")
     parser.add_argument("--name", help="folder in --output (default: the device, and -quick)")
