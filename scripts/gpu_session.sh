@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Use a GPU that is available for 11 minutes only: compare all kernels with float64, run the benchmark, and do as many
-# runs of a study as fit, several in parallel. Each step has its own time limit. Results are written to $OUT as they are
-# made: session.txt, kernels.log, bench.log, benchmark.json, study.log, study.tar.gz.
+# Use a GPU that is available for 11 minutes only: compare all kernels with float64, run the benchmark and that of the
+# operator, and do as many runs of a study as fit, several in parallel. Each step has its own time limit. Results are
+# written to $OUT as they are made: session.txt, kernels.log, bench.log, benchmark.json, operator.log, operator.json,
+# study.log, study.tar.gz.
 #
 #   scripts/gpu_session.sh                 DRY_RUN=1 only shows the commands
 #
 #   OUT      folder for the results (default: gpu_session)
 #   TOTAL    seconds for all steps (default: 660); 30 of them are reserved to collect the study
-#   KERNELS, BENCH   time limits of these steps in seconds (default: 180, 150); the study has the rest
+#   KERNELS, BENCH, OPERATOR   time limits of these steps in seconds (default: 180, 150, 120); the study has the rest
 #   STUDY    a study in configs/study/ (default: multi30k_en_de_gpu), with JOBS runs in parallel (default: 12)
 #   ROOT_DIR folder of the experiments (default: experiments); for Multi30k it holds multi30k_en_de/data
 #   RAW      a folder with the raw corpus, if ROOT_DIR has no data
@@ -19,7 +20,7 @@ set -uo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$ROOT" || exit 2
 PYTHON=${PYTHON:-python3} DEVICE=${DEVICE:-cuda} STUDY=${STUDY:-multi30k_en_de_gpu} JOBS=${JOBS:-12}
-OUT=${OUT:-gpu_session} TOTAL=${TOTAL:-660} KERNELS=${KERNELS:-180} BENCH=${BENCH:-150}
+OUT=${OUT:-gpu_session} TOTAL=${TOTAL:-660} KERNELS=${KERNELS:-180} BENCH=${BENCH:-150} OPERATOR=${OPERATOR:-120}
 ROOT_DIR=${ROOT_DIR:-experiments} WHEELS=${WHEELS:-.whl} RAW=${RAW:-} DRY_RUN=${DRY_RUN:-}
 RESERVED=30 # seconds to collect and pack the study
 begin=$SECONDS status=0
@@ -71,8 +72,9 @@ pack_study() { # replace the archive in one step
     [ ! -d "$studies/$STUDY" ] || { tar -czf "$OUT/.study" -C "$studies" "$STUDY" && mv "$OUT/.study" "$OUT/study.tar.gz"; }
 }
 
-for number in "$TOTAL" "$KERNELS" "$BENCH" "$JOBS"; do
-    [[ $number =~ ^[1-9][0-9]*$ ]] || fail "$number: give whole numbers of at least 1 for TOTAL, KERNELS, BENCH and JOBS"
+for number in "$TOTAL" "$KERNELS" "$BENCH" "$OPERATOR" "$JOBS"; do
+    [[ $number =~ ^[1-9][0-9]*$ ]] ||
+        fail "$number: give whole numbers of at least 1 for TOTAL, KERNELS, BENCH, OPERATOR and JOBS"
 done
 [ "$DEVICE" = cuda ] || [ "$DEVICE" = cpu ] || fail "DEVICE=$DEVICE: give cuda or cpu"
 command -v "$PYTHON" >/dev/null || fail "PYTHON=$PYTHON: no such program"
@@ -86,9 +88,11 @@ if [ -z "$DRY_RUN" ]; then
 fi
 
 check=("$PYTHON" scripts/gpu_check.py) bench=(--device cuda --quick)
+operator=("${bench[@]}" --parts op)
 if [ "$DEVICE" = cpu ]; then
     check=(env TRITON_INTERPRET=1 "${check[@]}" --quick)
     bench=(--device cpu --quick --parts "flops,parameters")
+    operator=(--device cpu --quick --parts op --lengths 16)
 fi
 rela=("$PYTHON" -W ignore -m fairseq_rela.cli)
 work=$([ -n "$DRY_RUN" ] && echo WORK || mktemp -d)
@@ -96,6 +100,8 @@ studies=$work/studies
 step kernels "$KERNELS" kernels.log "${check[@]}"
 step benchmark "$BENCH" bench.log "${rela[@]}" bench "${bench[@]}" --no-figures --name card --output "$work"
 [ ! -f "$work/card/benchmark.json" ] || cp "$work/card/benchmark.json" "$OUT/"
+step operator "$OPERATOR" operator.log "${rela[@]}" bench "${operator[@]}" --no-figures --name operator --output "$work"
+[ ! -f "$work/operator/benchmark.json" ] || cp "$work/operator/benchmark.json" "$OUT/operator.json"
 
 study=("${rela[@]}" study "$STUDY" --root "$ROOT_DIR" --output "$studies")
 [ -z "$RAW" ] || study+=(--raw "$RAW")

@@ -326,7 +326,8 @@ def test_lengths_of_the_core_can_be_chosen():
         *((128, 4096, False, True, 0.0), (128, 4096, False, False, 0.1), (128, 4096, True, True, 0.1)),
     ]
     assert chosen.lm == (*usual.lm[:2], [128, 8192])
-    assert chosen._replace(cells=usual.cells, lm=usual.lm) == usual
+    assert len(chosen.op) == 10 and {cell.length for cell in chosen.op} == {128, 8192}
+    assert chosen._replace(cells=usual.cells, lm=usual.lm, op=usual.op) == usual
 
 
 @pytest.mark.slow

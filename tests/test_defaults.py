@@ -27,6 +27,7 @@ CHANGED = {
     "defaults/bench": {
         **{"parts": ["core", "flops"], "subset": "valid", "batches": [1, 17], "batches_cuda": [1, 65]},
         **{"lengths": [17, 33, 100], "quick_lengths": [18, 33], "contexts": [256, 300]},
+        **{"op_lengths": [19], "quick_op_lengths": [20], "quick_op_lengths_cuda": [21]},
         **{"rounds": 4, "quick_sentences": 21, "steps": 501, "quick_steps": 52},
     },
     "decoding/paper": {"generation": {"beam": 9, "max_len_a": 2, "max_len_b": 53}, "task": {"gnmt_lenpen": 0.65}},
@@ -44,6 +45,7 @@ HELP = {
         "core,flops;",
         "17,33,100; with --quick on a CPU: 18,33",
         "256,300",
+        "19",
         "valid",
         "1,17; on a GPU: 1,65",
         "4",
@@ -175,6 +177,8 @@ def test_bench_measures_with_the_defaults(device, batches, changed, monkeypatch,
     lengths = [list(dict.fromkeys(cell.length for cell in plan.cells)) for plan in plans]
     quick_lengths = [17, 33, 100] if device == "cuda" else [18, 33]
     assert lengths == [[17, 33, 100], [17, 33, 100], quick_lengths, [17, 33, 100]] and plans[0].lm[2] == [256, 300]
+    assert {cell.length for cell in plans[0].op} == {19}
+    assert {cell.length for cell in plans[2].op} == {21 if device == "cuda" else 20}
 
 
 def test_a_copy_without_defaults_uses_the_shipped_ones(copy):

@@ -16,7 +16,7 @@ echo "$*" >>"$CALLS"
 case "$*" in
     --version) echo Python 3.12.3 ;;
     *gpu_check*) echo "attention row"; eval "${CHECK:-true}" ;;
-    *" bench "*) mkdir -p "${@: -1}/card" && echo '{}' >"${@: -1}/card/benchmark.json" ;;
+    *" bench "*) mkdir -p "${@: -1}/${@: -3:1}" && echo '{}' >"${@: -1}/${@: -3:1}/benchmark.json" ;;
     *--collect*) echo collected ;;
     *" study "*)
         while [ "$1" != --output ]; do shift; done
@@ -40,20 +40,22 @@ def test_a_dry_run_shows_each_step_with_its_limit_and_runs_nothing(tmp_path):
     result, calls = session(tmp_path, DRY_RUN=1)
     assert result.returncode == 0 and not calls and not (tmp_path / "out").exists()
     steps = [re.match(r"(\w+) \((\d+) s\): (.*)", line).groups() for line in result.stdout.splitlines()]
-    assert [name for name, _, _ in steps] == ["kernels", "benchmark", "study", "collection"]
-    assert sum(int(limit) for _, limit, _ in steps[2:]) == 660
+    assert [name for name, _, _ in steps] == ["kernels", "benchmark", "operator", "study", "collection"]
+    assert sum(int(limit) for _, limit, _ in steps[3:]) == 660
     assert "bench --device cuda --quick" in steps[1][2]
-    assert "study multi30k_en_de_gpu --root experiments" in steps[2][2] and steps[2][2].endswith("--jobs 12")
+    assert "bench --device cuda --quick --parts op" in steps[2][2]
+    assert "study multi30k_en_de_gpu --root experiments" in steps[3][2] and steps[3][2].endswith("--jobs 12")
 
 
 def test_the_steps_run_in_order_and_leave_their_results(tmp_path):
     result, calls = session(tmp_path, DEVICE="cpu")
     assert result.returncode == 0, result.stderr
     found = [re.search(r"gpu_check|bench|--collect|study", call.replace("studies", "")).group() for call in calls]
-    assert found[:3] == ["gpu_check", "bench", "study"] and calls[3].endswith("--collect") and len(calls) == 4
+    assert found[:4] == ["gpu_check", "bench", "bench", "study"] and calls[4].endswith("--collect") and len(calls) == 5
     out = tmp_path / "out"
     assert {path.name for path in out.iterdir()} == {
-        *("session.txt", "kernels.log", "bench.log", "benchmark.json", "study.log", "study.tar.gz")
+        *("session.txt", "kernels.log", "bench.log", "benchmark.json", "operator.log", "operator.json"),
+        *("study.log", "study.tar.gz"),
     }
     assert (out / "kernels.log").read_text() == "attention row\n" and "done" in (out / "session.txt").read_text()
     with tarfile.open(out / "study.tar.gz") as archive:
@@ -64,7 +66,7 @@ def test_the_steps_run_in_order_and_leave_their_results(tmp_path):
 def test_a_step_that_fails_or_takes_too_long_does_not_stop_the_next(tmp_path):
     start = time.monotonic()
     result, calls = session(tmp_path, KERNELS=1, CHECK="sleep 60", TOTAL=33, STUDY_DOES="sleep 60")
-    assert time.monotonic() - start < 30 and len(calls) == 4
+    assert time.monotonic() - start < 30 and len(calls) == 5
     assert result.returncode == 1  # for the kernels; a study that exceeds the time limit is expected
     said = (tmp_path / "out" / "session.txt").read_text()
     assert "kernels: stopped after 1 s" in said and "study: stopped after" in said and "collection: done" in said
@@ -75,7 +77,7 @@ def test_a_step_that_fails_or_takes_too_long_does_not_stop_the_next(tmp_path):
 @pytest.mark.slow
 def test_a_wrong_kernel_changes_the_exit_code(tmp_path):
     result, calls = session(tmp_path, CHECK="exit 1")
-    assert result.returncode == 1 and len(calls) == 4 and "kernels: failed with exit code 1" in result.stdout
+    assert result.returncode == 1 and len(calls) == 5 and "kernels: failed with exit code 1" in result.stdout
 
 
 @pytest.mark.parametrize(

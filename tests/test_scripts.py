@@ -92,7 +92,7 @@ def test_ci_works_in_memory_where_the_disk_is_full(disk, memory, used, tmp_path)
 def test_requirements_are_pinned_in_one_place():
     pins = [
         line
-        for name in ("requirements.txt", "requirements-fairseq.txt", "requirements-docs.txt")
+        for name in (f"requirements{use}.txt" for use in ("", "-fairseq", "-docs", "-huggingface"))
         for line in (ROOT / name).read_text().splitlines()
         if line and not line.startswith("#")
     ]

@@ -77,6 +77,7 @@ def test_a_part_may_be_missing(tmp_path):
                 {"batch": 1, "length": 8, **times(softmax=1.0), "seconds": {"softmax": {"median": float("nan")}}}
             ]
         },
+        {"op": [{"length": 8}]},
     ],
 )
 def test_malformed_records_are_refused(tmp_path, changes):

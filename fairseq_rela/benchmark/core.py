@@ -1,6 +1,6 @@
 """Benchmark of the attention core, from projected queries, keys and values to the input of the output projection."""
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional
 
 import torch
 import torch.nn.functional as F
@@ -11,8 +11,8 @@ from ..errors import InputError
 from ..kernels import backends
 from ..norms import GatedRMSNorm
 from ..variants import BASELINE
-from .memory import peak_bytes, saved_bytes
-from .timing import Timing, compare, summary
+from .passes import Candidates, Passes, difference, measure_passes
+from .timing import Timing
 
 # candidates that must have the same results, up to rounding
 PAIRS = (("softmax", "sdpa"), ("rela_g_plain", "rela_g"))
@@ -94,7 +94,7 @@ def make_inputs(cell: Cell, device: torch.device, seed: int = 1) -> Inputs:
     return Inputs(q, k, v, padding, future, grad, norm)
 
 
-def candidates(cell: Cell, x: Inputs) -> Dict[str, Callable[[], Tensor]]:
+def candidates(cell: Cell, x: Inputs) -> Candidates:
     """Return the implementations to compare, as a dictionary from name to a function that returns ``(T, B, d)``."""
     scale = (cell.dim // cell.heads) ** -0.5
 
@@ -151,22 +151,23 @@ def candidates(cell: Cell, x: Inputs) -> Dict[str, Callable[[], Tensor]]:
     return found
 
 
-def too_large(cell: Cell, memory_limit: float) -> Dict[str, str]:
+def too_large(cell: Cell, memory_limit: float, copies_of: Mapping[str, int] = _COPIES) -> Dict[str, str]:
     """Return the candidates that store the scores and would need more memory than the limit, with the reasons.
 
     Args:
         cell: the setting.
         memory_limit: bytes.
+        copies_of: number of tensors of the size of the scores that exist at once, by candidate.
     """
     size = cell.score_bytes
     return {
         name: f"its scores take {size / 2**30:.1f} GiB, {copies} times"
-        for name, copies in _COPIES.items()
+        for name, copies in copies_of.items()
         if copies * size > memory_limit
     }
 
 
-def _that_fit(cell: Cell, x: Inputs, memory_limit: float) -> Dict[str, Callable[[], Tensor]]:
+def _that_fit(cell: Cell, x: Inputs, memory_limit: float) -> Candidates:
     skipped = too_large(cell, memory_limit)
     return {name: function for name, function in candidates(cell, x).items() if name not in skipped}
 
@@ -182,24 +183,30 @@ def check(cell: Cell, device: torch.device, memory_limit: float = float("inf")) 
     Raises:
         InputError: a difference is larger than 1e-4 (5e-2 in half precision).
     """
-    cell = cell._replace(dropout=0.0, tokens=min(cell.tokens, 2 * cell.length))
+    cell = without_dropout(cell)
     x = make_inputs(cell, device)
     found, distances = _that_fit(cell, x, memory_limit), {}
-    tolerance = 1e-4 if cell.dtype in ("float32", "float64") else 5e-2
     for first, second in PAIRS:
         if first in found and second in found:
-            a, b = (_values_and_gradients(found[name], x) for name in (first, second))
-            far = max(float((s - t).abs().max() / t.abs().max().clamp_min(1e-6)) for s, t in zip(b, a))
+            far = difference(Passes((x.q, x.k, x.v), x.grad), found[first], found[second])
             distances[f"{first}, {second}"] = far
-            if not far <= tolerance:
-                raise InputError(f"{second} and {first} differ by {far:.1g} of the largest value at {cell}")
+            refuse_difference(first, second, far, cell)
     return distances
 
 
-def _values_and_gradients(function: Callable[[], Tensor], x: Inputs) -> List[Tensor]:
-    output = function()
-    gradients = torch.autograd.grad(output, (x.q, x.k, x.v), x.grad.to(output.dtype))
-    return [t.detach().float() for t in (output, *gradients)]
+def without_dropout(cell: Cell) -> Cell:
+    """Return a setting like ``cell`` in which candidates can be compared, with at most two sentences."""
+    return cell._replace(dropout=0.0, tokens=min(cell.tokens, 2 * cell.length))
+
+
+def refuse_difference(first: str, second: str, far: float, cell: Cell) -> None:
+    """Raise an error if two candidates that should agree do not.
+
+    Raises:
+        InputError: the difference is larger than 1e-4 (5e-2 in half precision).
+    """
+    if not far <= (1e-4 if cell.dtype in ("float32", "float64") else 5e-2):
+        raise InputError(f"{second} and {first} differ by {far:.1g} of the largest value at {cell}")
 
 
 def measure(
@@ -218,8 +225,7 @@ def measure(
 
     Returns:
         the setting, ``baseline`` (``sdpa`` if softmax does not fit into memory), ``distances`` from :func:`check`,
-        ``saved_bytes`` and ``peak_bytes`` by name, and ``passes``: for ``forward_backward`` and ``forward`` the
-        ``seconds``, ``ratio`` and ``ratio_to_sdpa`` by name, and ``skipped``, the candidates left out with reasons.
+        and the results of :func:`fairseq_rela.benchmark.passes.measure_passes`.
 
     Raises:
         InputError: candidates that should agree do not.
@@ -228,33 +234,6 @@ def measure(
     x = make_inputs(cell, device)
     found = _that_fit(cell, x, memory_limit)
     baseline = BASELINE if BASELINE in found else "sdpa"
-    found = {baseline: found.pop(baseline), **found}
-
-    def backward(function: Callable[[], Tensor]) -> None:
-        output = function()
-        torch.autograd.grad(output, (x.q, x.k, x.v, *parameters(function)), x.grad.to(output.dtype))
-
-    def parameters(function: Callable[[], Tensor]) -> Tuple[Tensor, ...]:
-        rela = function in (found.get("rela_g"), found.get("rela_g_plain"))
-        return tuple(x.norm.parameters()) if rela else ()
-
-    def inference(function: Callable[[], Tensor]) -> None:
-        with torch.no_grad():
-            function()
-
-    result: Dict[str, Any] = {**cell._asdict(), "batch": cell.batch, "baseline": baseline, "distances": distances}
-    result["passes"] = {}
-    for name, run in (("forward_backward", backward), ("forward", inference)):
-        runs = {key: (lambda run=run, function=function: run(function)) for key, function in found.items()}
-        share = 0.7 if name == "forward_backward" else 0.3
-        times, slow = timing._replace(budget=timing.budget * share).interleave(runs)
-        result["passes"][name] = {
-            "seconds": {key: summary(values) for key, values in times.items()},
-            "ratio": compare(times, baseline),
-            "ratio_to_sdpa": compare(times, "sdpa") if "sdpa" in times else {},
-            "skipped": {**too_large(cell, memory_limit), **slow},
-        }
-        if name == "forward_backward":
-            result["saved_bytes"] = {key: saved_bytes(found[key], (x.q, x.k, x.v)) for key in times}
-            result["peak_bytes"] = {key: peak_bytes(runs[key], device) for key in times}
-    return result
+    passes = Passes((x.q, x.k, x.v), x.grad, dict.fromkeys(("rela_g", "rela_g_plain"), tuple(x.norm.parameters())))
+    measured = measure_passes(found, passes, device, timing, baseline, too_large(cell, memory_limit))
+    return {**cell._asdict(), "batch": cell.batch, "baseline": baseline, "distances": distances, **measured}

@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from ..files.outputs import write_whole
 from ..report import paper, plots
 from ..report.figures import speed_figure
+from ..report.operator_figure import operator_figure
 from ..report.speed import speeds_of
 
 # name in the benchmark to the model whose colour its line has, and whether the line is dashed
@@ -21,7 +22,7 @@ _SOLID, _DASHED = "bmm, fused", "SDPA, plain"  # legend of softmax and ReLA-g
 
 
 def draw(result: Dict[str, Any], folder: Path) -> List[Path]:
-    """Draw ``core.png``, ``memory.png``, ``decoding.png``, ``flops.png`` and ``lm.png`` from the parts of ``result``.
+    """Draw ``core.png``, ``memory.png``, and the figures of the other parts that ``result`` has.
 
     Args:
         result: the result of :func:`fairseq_rela.benchmark.run.run`.
@@ -34,7 +35,7 @@ def draw(result: Dict[str, Any], folder: Path) -> List[Path]:
         InputError: matplotlib is not installed, or a file cannot be written.
     """
     drawn = []
-    for name, make in (("core", _core), ("memory", _memory), ("decoding", _decoding), ("flops", _flops), ("lm", _lm)):
+    for name, make in _FIGURES.items():
         if result.get("core" if name == "memory" else name):
             with write_whole(folder / f"{name}.png", "wb") as file:
                 file.write(plots.render(make(result), "png"))
@@ -131,3 +132,20 @@ def _flops(result: Dict[str, Any]) -> Any:
         plots.Panel("weights and norm of a sublayer (Table 4)", "operations", lines, log=True, places=_lengths(rows))
     ]
     return plots.draw_layer_lines([panels], _styles(panels), axis_name="length T")
+
+
+def _operator(result: Dict[str, Any]) -> Any:
+    speeds = speeds_of(result)
+    figure = operator_figure(speeds.operator, speeds.device, speeds.command)
+    assert figure is not None  # the part is there
+    return figure.draw()
+
+
+_FIGURES: Dict[str, Callable[[Dict[str, Any]], Any]] = {
+    "core": _core,
+    "memory": _memory,
+    "decoding": _decoding,
+    "flops": _flops,
+    "lm": _lm,
+    "op": _operator,
+}

@@ -1,5 +1,6 @@
 """Sizes and time of a benchmark, by device."""
 
+import time
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -10,7 +11,7 @@ from .models import Size
 from .timing import Timing
 
 # share of the time for each part that takes time
-_SHARES = {"core": 0.5, "training": 0.2, "decoding": 0.3, "lm": 1.0}
+_SHARES = {"core": 0.5, "training": 0.2, "decoding": 0.3, "lm": 1.0, "op": 0.5}
 
 
 class Plan(NamedTuple):
@@ -24,6 +25,7 @@ class Plan(NamedTuple):
         decoding: model size, source lengths, and batch sizes in sentences.
         dtype: precision of all models and cores.
         lm: model size of a language model, tokens of a batch, and lengths of the contexts.
+        op: settings of the operator.
     """
 
     seconds: float
@@ -33,11 +35,24 @@ class Plan(NamedTuple):
     decoding: Tuple[Size, Sequence[int], Sequence[int]]
     dtype: str
     lm: Tuple[Size, int, Sequence[int]]
+    op: Sequence[Cell] = ()
 
     def timing(self, part: str, cells: int, device: torch.device) -> Timing:
-        """Return how each of the cells of a part is timed: a part has its share of the time."""
+        """Return how each of the cells of a part is timed: a part has its share of the time.
+
+        The operator is timed by the clock of :func:`operator_clock`, other parts by the time that passes.
+        """
         synchronise = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
-        return Timing(self.seconds * _SHARES[part] / cells, self.rounds, synchronise)
+        timing = Timing(self.seconds * _SHARES[part] / cells, self.rounds, synchronise)
+        return timing._replace(clock=time.process_time) if part == "op" and operator_clock(device) == "CPU" else timing
+
+
+def operator_clock(device: torch.device) -> str:
+    """Return ``CPU``, the time that this process computes, for one thread of a CPU; otherwise ``wall``.
+
+    Other work on the machine changes the time of the CPU less than the time that passes.
+    """
+    return "CPU" if device.type == "cpu" and torch.get_num_threads() == 1 else "wall"
 
 
 # typical source lengths in pieces of ten equal parts of a news test set, sorted by length (Figure 2)
@@ -67,7 +82,7 @@ def make_plan(device: str, quick: bool, lengths: Optional[Sequence[int]] = None)
     Args:
         device: ``cpu`` or ``cuda``.
         quick: measure smaller models and fewer lengths.
-        lengths: values of T for the attention core, and lengths of contexts, instead of those of
+        lengths: values of T for the attention core and the operator, and lengths of contexts, instead of those of
             ``configs/defaults/bench.yaml``.
     """
     plan = _usual_plan(device, quick)
@@ -75,22 +90,28 @@ def make_plan(device: str, quick: bool, lengths: Optional[Sequence[int]] = None)
         return plan
     tokens, masked = plan.cells[0].tokens, {cell.length for cell in plan.cells if cell.causal}
     cells = _cells(lengths, sorted(masked), tokens, plan.dtype)
-    return plan._replace(cells=cells, lm=(*plan.lm[:2], lengths))
+    op = _cells(lengths, lengths, plan.op[0].tokens, plan.dtype)
+    return plan._replace(cells=cells, lm=(*plan.lm[:2], lengths), op=op)
 
 
 def _usual_plan(device: str, quick: bool) -> Plan:
     default = load_defaults("bench")
-    lengths, contexts = default["lengths"], default["contexts"]
+    lengths, op_lengths, contexts = default["lengths"], default["op_lengths"], default["contexts"]
     small = Size(layers=2, dim=256, ffn=1024, heads=4, words=4000)
     lm = Size(2, 128, 512, 4, 4000), 8192, contexts
     if device == "cuda":
         seconds, rounds, dtype = (60.0, (3, 100), "bfloat16") if quick else (240.0, (5, 500), "bfloat16")
         cells = _cells(lengths, (32, 128, 512, 2048), 16384, dtype)
         sizes = (Size(), 25000, 32), (Size(), GROUPS, (1, 64))
-        return Plan(seconds, rounds, cells, *sizes, dtype, (Size(), 16384, contexts))
+        op = _cells(op_lengths, op_lengths, 16384, dtype)
+        if quick:  # each further setting is compiled for seconds
+            few = default["quick_op_lengths_cuda"]
+            op = [*_cells(few, (), 16384, dtype), Cell(few[0], 16384, True, True, 0.1, dtype=dtype)]
+        return Plan(seconds, rounds, cells, *sizes, dtype, (Size(), 16384, contexts), op)
     if quick:
         cells = _cells(default["quick_lengths"], (32, 128), 4096, "float32")
-        return Plan(130.0, (3, 50), cells, (small, 1000, 32), (small, GROUPS[::4], (1, 16)), "float32", lm)
+        op = _cells(default["quick_op_lengths"], (64,), 4096, "float32")
+        return Plan(130.0, (3, 50), cells, (small, 1000, 32), (small, GROUPS[::4], (1, 16)), "float32", lm, op)
     cells = _cells(lengths, (32, 128, 512), 4096, "float32")
     return Plan(
         600.0,
@@ -100,4 +121,5 @@ def _usual_plan(device: str, quick: bool) -> Plan:
         (Size(words=8000), GROUPS, (1, 16)),
         "float32",
         lm,
+        _cells(op_lengths, op_lengths, 4096, "float32"),
     )

@@ -11,15 +11,14 @@ import torch
 from ..errors import InputError
 from ..files.machine import processor, versions
 from ..files.records import write_json
-from . import flops, language_model, models, real_text
+from . import core, flops, language_model, models, op, real_text
 from . import trained as trained_models
-from .core import measure
-from .plan import Plan
+from .plan import Plan, operator_clock
 from .shown import label
 
 _RECORDED = ("ve-fairseq", "fairseq-fixed", "fairseq", "entmax", "triton")
 PARTS = ("core", "training", "decoding", "parameters", "flops")
-ALL_PARTS = (*PARTS, "lm")
+ALL_PARTS = (*PARTS, "lm", "op")
 
 
 def run(
@@ -66,7 +65,10 @@ def run(
     if "flops" in parts:
         result["flops"] = flops.table()
     if "core" in parts:
-        result["core"] = _core(plan, where, progress)
+        result["core"] = _cells("core", plan.cells, plan, where, progress)
+    if "op" in parts:
+        cells = _cells("op", plan.op, plan, where, progress)
+        result["op"] = [{**cell, "clock": operator_clock(where)} for cell in cells]
     if "training" in parts:
         progress("training")
         result["training"] = _training(plan, where, real)
@@ -97,11 +99,15 @@ def _refuse_impossible(parts: Sequence[str], device: str) -> None:
         raise InputError("--device cuda: this PyTorch sees no GPU; give --device cpu")
 
 
-def _core(plan: Plan, device: torch.device, progress: Callable[[str], Any]) -> List[Dict[str, Any]]:
-    timing, limit = plan.timing("core", len(plan.cells), device), _memory(device)
+def _cells(
+    part: str, cells: Sequence[core.Cell], plan: Plan, device: torch.device, progress: Callable[[str], Any]
+) -> List[Dict[str, Any]]:
+    """Measure the cells of the part ``core`` or ``op``."""
+    timing, limit = plan.timing(part, len(cells), device), _memory(device)
+    measure = {"core": core.measure, "op": op.measure}[part]
     results = []
-    for number, cell in enumerate(plan.cells, 1):
-        progress(f"core {number}/{len(plan.cells)}: {label(cell)}")
+    for number, cell in enumerate(cells, 1):
+        progress(f"{part} {number}/{len(cells)}: {label(cell)}")
         results.append(measure(cell, device, timing, limit))
     return results
 

@@ -8,18 +8,19 @@ from .core import Cell
 def describe_result(result: Dict[str, Any]) -> str:
     """Return the main results as lines of text: median and quartiles of the time divided by the baseline's.
 
-    The baseline is softmax, or SDPA in cells where softmax does not fit into memory. Below 1 is faster.
+    The baseline is softmax, or SDPA in cells where softmax does not fit into memory; for the operator it is SDPA.
+    Below 1 is faster.
     """
     lines = []
-    for cell in result.get("core", ()):
-        found = cell["passes"]["forward_backward"]["ratio"]
-        saved = cell["saved_bytes"]
-        lines.append(
-            f"core, {label(Cell(**{key: cell[key] for key in Cell._fields}))}: "
-            + ", ".join(f"{name} {_ratio(ratio)}" for name, ratio in found.items())
-            + "; kept: "
-            + ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in saved.items() if name in found)
-        )
+    for part, memory, sizes in (("core", "kept", "saved_bytes"), ("op", "peak memory", "peak_bytes")):
+        for cell in result.get(part, ()):
+            found = cell["passes"]["forward_backward"]["ratio"]
+            lines.append(
+                f"{part}, {label(Cell(**{key: cell[key] for key in Cell._fields}))}: "
+                + ", ".join(f"{name} {_ratio(ratio)}" for name, ratio in found.items())
+                + f"; {memory}: "
+                + ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in cell[sizes].items() if name in found)
+            )
     cells = [("training", result["training"])] if "training" in result else []
     cells += [("decoding", cell) for cell in result.get("decoding", ())]
     cells += [("language model", cell) for cell in result.get("lm", ())]

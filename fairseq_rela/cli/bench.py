@@ -11,19 +11,19 @@ from .arguments import Options, Parser, add_shared, flag, given, positive
 
 def _bench_options(parser: Parser) -> None:
     default = load_defaults("bench")
-    names = ("parts", "lengths", "quick_lengths", "contexts", "batches", "batches_cuda")
-    parts, lengths, quick_lengths, contexts, batches, on_gpu = (_joined(default[name]) for name in names)
+    names = ("parts", "lengths", "quick_lengths", "op_lengths", "contexts", "batches", "batches_cuda")
+    parts, lengths, quick_lengths, op_lengths, contexts, batches, on_gpu = (_joined(default[name]) for name in names)
     add_shared(parser, "--device", default="cpu")
     parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds: four minutes on two cores")
     parser.add_argument(
         "--parts",
-        help=f"what to measure, also lm: language models by length of context (default: {parts}; with --checkpoints: "
-        "decoding; with only --data: training)",
+        help="what to measure, also lm: language models by length of context, and op: the operator without fairseq "
+        f"(default: {parts}; with --checkpoints: decoding; with only --data: training)",
     )
     parser.add_argument(
         "--lengths",
-        help=f"lengths of the sequences of the core (default: {lengths}; with --quick on a CPU: {quick_lengths}) or of "
-        f"the contexts of lm (default: {contexts})",
+        help=f"lengths of the sequences of the core (default: {lengths}; with --quick on a CPU: {quick_lengths}) and "
+        f"of op (default: {op_lengths}), or of the contexts of lm (default: {contexts})",
     )
     parser.add_argument("--threads", type=positive, help="number of CPU threads (default: torch's choice)")
     parser.add_argument("--name", help="folder in --output (default: the device, and -quick)")

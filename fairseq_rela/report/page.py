@@ -18,6 +18,7 @@ from .cost_tables import table_2, table_4
 from .figure_folder import Drawn, draw, refuse_foreign_files, write_pages
 from .groups import Group, group_runs
 from .missing import missing_results
+from .operator_figure import operator_figure
 from .overview import overview, signatures
 from .records import load_runs
 from .sentences import pack_examples
@@ -66,9 +67,9 @@ def _draw(groups: Sequence[Group], styles: Sequence[_Styles], speeds: Optional[S
         for group, style in zip(groups, styles)
         for figure in figures.all_figures(group, style)
     ]
-    of_benchmark = figures.speed_figure(speeds) if speeds is not None else None
-    if of_benchmark is not None:
-        work.append((of_benchmark, speeds.device, None))
+    if speeds is not None:
+        of_benchmark = figures.speed_figure(speeds), operator_figure(speeds.operator, speeds.device, speeds.command)
+        work += [(figure, speeds.device, None) for figure in of_benchmark if figure is not None]
     names: Dict[str, int] = {}
     for figure, measured_on, group in tqdm(work, desc="figures", unit=" figures", disable=None):
         names[figure.name] = names.get(figure.name, 0) + 1

@@ -8,6 +8,7 @@ from ..errors import InputError
 from ..files.records import read_json
 from ..variants import BASELINE
 from . import paper
+from .operator_figure import Measured, read_operator
 
 
 class Decoding(NamedTuple):
@@ -36,6 +37,7 @@ class Speeds(NamedTuple):
         decoding: decoding speeds, smallest batch size first.
         models: label to attention of trained models; None for models with random weights.
         about_training, about_decoding: captions that describe what was trained and decoded.
+        operator: times and memory of the operator.
     """
 
     device: str
@@ -45,6 +47,7 @@ class Speeds(NamedTuple):
     models: Optional[Dict[str, str]] = None
     about_training: str = ""
     about_decoding: str = ""
+    operator: Sequence[Measured] = ()
 
 
 def load_speeds(path: Path) -> Speeds:
@@ -81,6 +84,7 @@ def speeds_of(record: Dict[str, Any]) -> Speeds:
         models,
         _about_training(record),
         _about_decoding(record),
+        read_operator(record.get("op", [])),
     )
 
 
