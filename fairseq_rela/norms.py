@@ -10,7 +10,7 @@ the derivative is :math:`g / \sqrt\epsilon`, times :math:`\sigma(0) = 1/2` with 
 """
 
 import math
-from typing import Callable, Optional
+from typing import Callable
 
 import torch
 from torch import Tensor, nn
@@ -24,8 +24,7 @@ EPSILON = 1e-8
 class RMSNorm(nn.Module):
     r"""Compute :math:`LN(z) = g \odot z / RMS(z)` (Table 1, row 5, and row 6 with ``uniform_start``).
 
-    ``forward`` takes z of shape ``(..., d)`` and returns the same shape in float32 or float64. Its second argument,
-    ``compute``, is the kernel, with the arguments of :func:`fairseq_rela.kernels.rms_norm.rms_norm`.
+    ``forward`` takes z of shape ``(..., d)`` and returns the same shape in float32 or float64. TorchScript compiles it.
 
     Args:
         dim: d, the model size.
@@ -34,17 +33,26 @@ class RMSNorm(nn.Module):
 
     Attributes:
         weight: the gain :math:`g`, ``(d,)``.
+        gate: None; the subclasses have a gate.
     """
 
     def __init__(self, dim: int, uniform_start: bool = False) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(dim))
+        self.register_parameter("gate", None)
+        self.epsilon = EPSILON
         if uniform_start:
             _fan_average_uniform_(self.weight)
 
-    def forward(self, z: Tensor, compute: Callable[..., Tensor] = rms_norm) -> Tensor:
+    def forward(self, z: Tensor) -> Tensor:
         """Return :math:`LN(z)`, ``(..., d)``."""
-        return compute(at_least_float32(z), at_least_float32(self.weight), None, EPSILON)
+        gate = None if self.gate is None else at_least_float32(self.gate)
+        return rms_norm(at_least_float32(z), at_least_float32(self.weight), gate, self.epsilon)
+
+    def by(self, kernel: Callable[..., Tensor], z: Tensor) -> Tensor:
+        """Return :math:`LN(z)` by a kernel, with the arguments of :func:`fairseq_rela.kernels.rms_norm.rms_norm`."""
+        gate = None if self.gate is None else at_least_float32(self.gate)
+        return kernel(at_least_float32(z), at_least_float32(self.weight), gate, self.epsilon)
 
 
 class GatedRMSNorm(RMSNorm):
@@ -67,10 +75,6 @@ class GatedRMSNorm(RMSNorm):
         self.gate = nn.Parameter(torch.empty(dim))
         _fan_average_uniform_(self.gate)
 
-    def forward(self, z: Tensor, compute: Callable[..., Tensor] = rms_norm) -> Tensor:
-        """Return :math:`LN(z)`, ``(..., d)``."""
-        return compute(at_least_float32(z), at_least_float32(self.weight), at_least_float32(self.gate), EPSILON)
-
 
 class GatedLayerNorm(GatedRMSNorm):
     r"""Compute LayerNorm with a gate (Table 1, row 8).
@@ -78,7 +82,7 @@ class GatedLayerNorm(GatedRMSNorm):
     .. math:: LN(z) = \sigma(w \odot z) \odot g \odot \frac{z - \bar z}{\sqrt{Var(z) + \epsilon}}
 
     Mean and variance are over the last dimension. There is no offset (bias), so that a null row stays 0; the output
-    projection that follows has a bias. No kernel computes this norm, and ``compute`` is ignored.
+    projection that follows has a bias. No kernel computes this norm.
 
     Args:
         dim: d, the model size.
@@ -88,12 +92,16 @@ class GatedLayerNorm(GatedRMSNorm):
         gate: the gate :math:`w`, ``(d,)``.
     """
 
-    def forward(self, z: Tensor, compute: Optional[Callable[..., Tensor]] = None) -> Tensor:
-        """Return :math:`LN(z)`, ``(..., d)``; ``compute`` is ignored."""
+    def forward(self, z: Tensor) -> Tensor:
+        """Return :math:`LN(z)`, ``(..., d)``."""
         z = at_least_float32(z)
         gain, centred = at_least_float32(self.weight), z - z.mean(dim=-1, keepdim=True)
         # the RMS of z - mean(z) is the standard deviation of z
-        return torch.sigmoid(self.gate * z) * rms_norm(centred, gain, None, EPSILON)
+        return torch.sigmoid(self.gate * z) * rms_norm(centred, gain, None, self.epsilon)
+
+    def by(self, kernel: Callable[..., Tensor], z: Tensor) -> Tensor:
+        """Return :math:`LN(z)`; the kernel is not used."""
+        return self(z)
 
 
 def _fan_average_uniform_(vector: Tensor) -> None:

@@ -2,5 +2,6 @@
 
 from .build import attention_name, build_attention, refuse_backend
 from .plain import VariantAttention
+from .scripted import ScriptedAttention
 
-__all__ = ["VariantAttention", "attention_name", "build_attention", "refuse_backend"]
+__all__ = ["ScriptedAttention", "VariantAttention", "attention_name", "build_attention", "refuse_backend"]

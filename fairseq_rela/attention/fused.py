@@ -8,9 +8,10 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..kernels import backends
+from ..norms import RMSNorm
 from ..variants import Variant
 from .plain import IncrementalState, VariantAttention, as_minus_infinity
-from .precision import cast, full_precision
+from .precision import cast, dtype_of, full_precision
 
 
 class FusedAttention(VariantAttention):
@@ -113,7 +114,7 @@ class FusedAttention(VariantAttention):
         elif self.encoder_decoder_attention:
             value = key
         dropout = self.dropout_module
-        dtype = self.q_proj.weight.dtype
+        dtype = dtype_of(self)
         if not kernel.takes_half:
             query, key, value = (x.to(dtype) for x in (query, key, value))
         with nullcontext() if kernel.takes_half else full_precision(self):
@@ -129,6 +130,8 @@ class FusedAttention(VariantAttention):
                     dropout_p=dropout.p if self.training or dropout.apply_during_inference else 0.0,
                 )
                 context = backends.join_heads(context)  # (T, B, d)
-                if self.attn_norm is not None:
-                    context = self.attn_norm(context, kernel.norm)
+                if isinstance(self.attn_norm, RMSNorm):
+                    context = self.attn_norm.by(kernel.norm, context)
+                elif self.attn_norm is not None:
+                    context = self.attn_norm(context)
             return self.out_proj(cast(context, q.dtype if kernel.takes_half else dtype))

@@ -11,7 +11,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from ..variants import Variant
-from .precision import cast, full_precision
+from .precision import cast, dtype_of, full_precision
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class VariantAttention(MultiheadAttention):
             the output, ``(T, B, d)``, and the weights in float32 or float64, or None if they are not requested.
         """
         self.note_backend("plain")
-        dtype = self.q_proj.weight.dtype  # under autocast, that of the inputs can be another
+        dtype = dtype_of(self)  # under autocast, that of the inputs can be another
         with full_precision(self):
             scores, values = super().forward(
                 *(x if x is None else x.to(dtype) for x in (query, key, value)),
@@ -103,16 +103,28 @@ class VariantAttention(MultiheadAttention):
             )  # (B*H, T, S), (B*H, S, d_h)
             if before_softmax:
                 return scores, values
-            weights = self.attn_weights(scores.view(-1, self.num_heads, *scores.shape[1:]))  # (B, H, T, S)
-            dropped = self.dropout_module(weights).flatten(0, 1)  # (B*H, T, S)
-            context = torch.bmm(dropped, self._for_each_hypothesis(values, len(dropped)))  # (B*H, T, d_h)
-            context = context.transpose(0, 1).reshape(*query.shape[:2], self.embed_dim)  # (T, B, d)
-            if self.attn_norm is not None:
-                context = self.attn_norm(context)  # (T, B, d)
+            context, weights = self.attend(scores, values)  # (T, B, d), (B, H, T, S)
             output = self.out_proj(cast(context, dtype))  # (T, B, d)
         if not (need_weights or need_head_weights):
             return output, None
         return output, weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
+
+    def attend(self, scores: Tensor, values: Tensor) -> Tuple[Tensor, Tensor]:
+        """Return the normalised context, ``(T, B, d)``, and the weights before dropout, ``(B, H, T, S)``.
+
+        TorchScript compiles this method.
+
+        Args:
+            scores: S, ``(B*H, T, S)``.
+            values: V, ``(B*H, S, d_h)``, or ``(B'*H, S, d_h)`` as for :meth:`_for_each_hypothesis`.
+        """
+        weights = self.attn_weights(scores.view(-1, self.num_heads, scores.size(1), scores.size(2)))  # (B, H, T, S)
+        dropped = self.dropout_module(weights).flatten(0, 1)  # (B*H, T, S)
+        context = torch.bmm(dropped, self._for_each_hypothesis(values, len(dropped)))  # (B*H, T, d_h)
+        context = context.transpose(0, 1).reshape(scores.size(1), weights.size(0), self.embed_dim)  # (T, B, d)
+        if self.attn_norm is not None:
+            context = self.attn_norm(context)  # (T, B, d)
+        return context, weights
 
     def _for_each_hypothesis(self, values: Tensor, rows: int) -> Tensor:
         """Return the values of each hypothesis, ``(B*H, S, d_h)``.
@@ -124,8 +136,14 @@ class VariantAttention(MultiheadAttention):
         """
         if len(values) == rows:
             return values
-        of_sentences = values.view(-1, self.num_heads, *values.shape[1:])
+        of_sentences = values.view(-1, self.num_heads, values.size(1), values.size(2))
         return of_sentences.repeat_interleave(rows // len(values), dim=0).flatten(0, 1)
+
+    def __prepare_scriptable__(self) -> MultiheadAttention:
+        """Return the module that ``torch.jit.script`` compiles in place of this one."""
+        from .scripted import ScriptedAttention  # a subclass of this class
+
+        return ScriptedAttention(self)
 
     def note_backend(self, name: str) -> None:
         """Set ``last_backend``, and log it when training uses it for the first time.

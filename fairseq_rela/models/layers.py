@@ -1,6 +1,6 @@
 """fairseq's Transformer layers with the chosen attention at each site."""
 
-from typing import Any
+from typing import Any, Optional
 
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules import MultiheadAttention, transformer_layer
@@ -8,6 +8,7 @@ from torch import nn
 
 from ..attention import build_attention
 from ..variants import BASELINE, parse_sites
+from .scriptable import Scriptable
 from .start_values import start_as_released
 
 # names of the zero-filled copies of all weights in the encoder layer of fairseq 0.12.2
@@ -16,13 +17,15 @@ FUSED_PARAMETERS = tuple(
 )
 
 
-class TransformerRelaEncoderLayer(transformer_layer.TransformerEncoderLayerBase):
+class TransformerRelaEncoderLayer(Scriptable, transformer_layer.TransformerEncoderLayerBase):
     """fairseq's encoder layer with the chosen self-attention.
 
     fairseq 0.12.2 keeps zero-filled copies of all weights in each encoder layer. After a checkpoint is loaded, it
     uses them with torch's fused softmax kernel, even if ``self_attn`` is not softmax. This class removes the copies
     and always runs its own attention.
     """
+
+    scripted_as = transformer_layer.TransformerEncoderLayerBase
 
     def __init__(self, cfg: TransformerConfig, return_fc: bool = False) -> None:
         super().__init__(cfg, return_fc=return_fc)
@@ -42,8 +45,10 @@ class TransformerRelaEncoderLayer(transformer_layer.TransformerEncoderLayerBase)
         nn.Module._load_from_state_dict(self, *args)
 
 
-class TransformerRelaDecoderLayer(transformer_layer.TransformerDecoderLayerBase):
+class TransformerRelaDecoderLayer(Scriptable, transformer_layer.TransformerDecoderLayerBase):
     """fairseq's decoder layer with the chosen self-attention and cross-attention."""
+
+    scripted_as = transformer_layer.TransformerDecoderLayerBase
 
     def __init__(self, cfg: TransformerConfig, no_encoder_attn: bool = False, **options: Any) -> None:
         super().__init__(cfg, no_encoder_attn, **options)
@@ -65,6 +70,10 @@ class TransformerRelaDecoderLayer(transformer_layer.TransformerDecoderLayerBase)
             return super().build_encoder_attention(embed_dim, cfg)
         size = cfg.encoder.embed_dim
         return _build_variant(embed_dim, cfg, cfg.decoder, kdim=size, vdim=size, encoder_decoder_attention=True)
+
+    def make_generation_fast_(self, need_attn: Optional[bool] = False, **options: Any) -> None:
+        """Set whether the layer returns attention weights; fairseq's hub gives None, which TorchScript refuses."""
+        super().make_generation_fast_(need_attn=bool(need_attn), **options)
 
 
 def _is_variant(site: str, cfg: TransformerConfig) -> bool:
