@@ -7,9 +7,12 @@ A row without an allowed key gives a row of zeros, never NaN.
 Inputs in half precision are converted, and results are in float32 (float64 for float64 inputs): a sum of many
 unnormalised weights can exceed 65504, the largest number in float16, and rows of sparsemax computed in bfloat16
 sum to values up to 3 % away from 1.
+
+TorchScript compiles these functions, except those of entmax, which :mod:`fairseq_rela.attention.scripted_weights`
+replaces there.
 """
 
-from typing import Callable, Optional
+from typing import Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +23,8 @@ HALF_PRECISION = (torch.float16, torch.bfloat16)
 
 def at_least_float32(x: Tensor) -> Tensor:
     """Return ``x`` in float32, or ``x`` itself if it is already float32 or float64."""
-    return x.float() if x.dtype in HALF_PRECISION else x
+    # not `in HALF_PRECISION`, which TorchScript cannot compile
+    return x.float() if x.dtype == torch.float16 or x.dtype == torch.bfloat16 else x
 
 
 def relu(scores: Tensor) -> Tensor:
@@ -30,7 +34,8 @@ def relu(scores: Tensor) -> Tensor:
 
 def gelu(scores: Tensor) -> Tensor:
     r"""Return :math:`A = S\,\Phi(S)`, where :math:`\Phi` is the normal distribution function (Table 1, row 9)."""
-    return _on_allowed_keys(F.gelu, scores)
+    scores, forbidden = _fill_forbidden_keys(scores)
+    return F.gelu(scores).masked_fill(forbidden, 0.0)
 
 
 def leaky_relu(scores: Tensor) -> Tensor:
@@ -38,12 +43,14 @@ def leaky_relu(scores: Tensor) -> Tensor:
 
     The paper does not publish the slope; 0.01 is PyTorch's default.
     """
-    return _on_allowed_keys(F.leaky_relu, scores)
+    scores, forbidden = _fill_forbidden_keys(scores)
+    return F.leaky_relu(scores).masked_fill(forbidden, 0.0)
 
 
 def softmax(scores: Tensor) -> Tensor:
     r"""Return :math:`A_{ij} = \exp S_{ij} / \sum_k \exp S_{ik}` (Table 1, row 1)."""
-    return on_nonempty_rows(lambda s: F.softmax(s, dim=-1), scores)
+    scores, empty = fill_empty_rows(scores)
+    return F.softmax(scores, dim=-1).masked_fill(empty, 0.0)
 
 
 def sparsemax(scores: Tensor) -> Tensor:
@@ -55,7 +62,8 @@ def sparsemax(scores: Tensor) -> Tensor:
     """
     import entmax  # fairseq_rela.ops and .nn import this module, and need torch alone
 
-    return on_nonempty_rows(lambda s: entmax.sparsemax(s, dim=-1), scores)
+    scores, empty = fill_empty_rows(scores)
+    return entmax.sparsemax(scores, dim=-1).masked_fill(empty, 0.0)
 
 
 def entmax15(scores: Tensor) -> Tensor:
@@ -65,7 +73,8 @@ def entmax15(scores: Tensor) -> Tensor:
     """
     import entmax  # fairseq_rela.ops and .nn import this module, and need torch alone
 
-    return on_nonempty_rows(lambda s: entmax.entmax15(s, dim=-1), scores)
+    scores, empty = fill_empty_rows(scores)
+    return entmax.entmax15(scores, dim=-1).masked_fill(empty, 0.0)
 
 
 def as_probabilities(weights: Tensor, allowed: Optional[Tensor] = None, floor: float = 0.0) -> Tensor:
@@ -93,15 +102,19 @@ def as_probabilities(weights: Tensor, allowed: Optional[Tensor] = None, floor: f
     return (positive / total).masked_fill(null, 0.0)
 
 
-def _on_allowed_keys(function: Callable[[Tensor], Tensor], scores: Tensor) -> Tensor:
-    """Apply an elementwise function at allowed keys and return 0 at masked ones, where the scores are -inf."""
+def _fill_forbidden_keys(scores: Tensor) -> Tuple[Tensor, Tensor]:
+    """Return the scores with 0 in place of minus infinity, and a mask, True where it was, for elementwise functions."""
     scores = at_least_float32(scores)
     forbidden = scores == -torch.inf
-    return function(scores.masked_fill(forbidden, 0.0)).masked_fill(forbidden, 0.0)
+    return scores.masked_fill(forbidden, 0.0), forbidden
 
 
-def on_nonempty_rows(function: Callable[[Tensor], Tensor], scores: Tensor) -> Tensor:
-    """Apply a function that normalises over the keys, and return 0 in rows without an allowed key."""
+def fill_empty_rows(scores: Tensor) -> Tuple[Tensor, Tensor]:
+    """Return the scores with 0 in rows without an allowed key, for functions that normalise over the keys.
+
+    Returns:
+        the scores, at least in float32, and a mask of the rows that were empty, ``(..., 1)``, whose weights must be 0.
+    """
     scores = at_least_float32(scores)
     empty = (scores == -torch.inf).all(dim=-1, keepdim=True)
-    return function(scores.masked_fill(empty, 0.0)).masked_fill(empty, 0.0)
+    return scores.masked_fill(empty, 0.0), empty

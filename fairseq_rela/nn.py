@@ -126,7 +126,7 @@ class RectifiedLinearAttention(nn.Module):
             context = rela_attention(
                 q, k, v, None if is_causal else mask, dropout_p, is_causal, key_padding_mask=key_padding_mask
             )
-        context = self.attn_norm(context.transpose(1, 2).flatten(2), gated_rms_norm)  # (B, T, d)
+        context = self.attn_norm.by(gated_rms_norm, context.transpose(1, 2).flatten(2))  # (B, T, d)
         output = self.out_proj(context.to(self.out_proj.weight.dtype))
         if weights is not None and average_attn_weights:
             weights = weights.mean(dim=1)

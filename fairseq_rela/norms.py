@@ -14,7 +14,7 @@ channels with :math:`r \epsilon` in place of :math:`\epsilon`, which every kerne
 """
 
 import math
-from typing import Callable, Optional
+from typing import Callable, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -29,8 +29,7 @@ EPSILON = 1e-8
 class RMSNorm(nn.Module):
     r"""Compute :math:`LN(z) = g \odot z / RMS(z)` (Table 1, row 5, and row 6 with ``uniform_start``).
 
-    ``forward`` takes z of shape ``(..., d)`` and returns the same shape in float32 or float64. Its second argument,
-    ``compute``, is the kernel, with the arguments of :func:`fairseq_rela.kernels.rms_norm.rms_norm`.
+    ``forward`` takes z of shape ``(..., d)`` and returns the same shape in float32 or float64. TorchScript compiles it.
 
     Args:
         dim: d, the model size.
@@ -40,23 +39,33 @@ class RMSNorm(nn.Module):
     Attributes:
         dim: d, also after :meth:`keep`.
         weight: the gain :math:`g`, ``(d,)``; ``(d',)`` after :meth:`keep`.
+        gate: None; the subclasses have a gate.
     """
 
     def __init__(self, dim: int, uniform_start: bool = False) -> None:
         super().__init__()
         self.dim = dim
         self.weight = nn.Parameter(torch.ones(dim))
+        self.register_parameter("gate", None)
+        self.epsilon = EPSILON
         if uniform_start:
             _fan_average_uniform_(self.weight)
 
-    def forward(self, z: Tensor, compute: Callable[..., Tensor] = rms_norm) -> Tensor:
+    def forward(self, z: Tensor) -> Tensor:
         """Return :math:`LN(z)`, ``(..., d)``."""
-        return self._over_all(compute, at_least_float32(z), at_least_float32(self.weight), None)
+        return rms_norm(*self._over_all(at_least_float32(z), at_least_float32(self.weight)))
 
-    def _over_all(self, compute: Callable[..., Tensor], z: Tensor, gain: Tensor, gate: Optional[Tensor]) -> Tensor:
-        """Compute the norm of z with the mean square over d channels, of which z may have fewer."""
+    def by(self, kernel: Callable[..., Tensor], z: Tensor) -> Tensor:
+        """Return :math:`LN(z)` by a kernel, with the arguments of :func:`fairseq_rela.kernels.rms_norm.rms_norm`."""
+        return kernel(*self._over_all(at_least_float32(z), at_least_float32(self.weight)))
+
+    def _over_all(self, z: Tensor, gain: Tensor) -> Tuple[Tensor, Tensor, Optional[Tensor], float]:
+        """Return the arguments of a norm with the mean square over d channels, of which z may have fewer."""
         ratio = self.dim / z.size(-1)
-        return compute(z, gain if ratio == 1 else gain * math.sqrt(ratio), gate, ratio * EPSILON)
+        if ratio != 1.0:
+            gain = gain * math.sqrt(ratio)
+        gate = None if self.gate is None else at_least_float32(self.gate)
+        return z, gain, gate, ratio * self.epsilon
 
     def keep(self, channels: Tensor, columns: Tensor) -> Tensor:
         """Keep some channels, in place; the norm then takes z without the others, which count as 0.
@@ -70,6 +79,8 @@ class RMSNorm(nn.Module):
             ``(n, d')``; there is a column for each channel that the norm returns.
         """
         self.weight = nn.Parameter(self.weight.detach()[channels])
+        if self.gate is not None:
+            self.gate = nn.Parameter(self.gate.detach()[channels])
         return columns[:, channels]
 
 
@@ -93,16 +104,6 @@ class GatedRMSNorm(RMSNorm):
         self.gate = nn.Parameter(torch.empty(dim))
         _fan_average_uniform_(self.gate)
 
-    def forward(self, z: Tensor, compute: Callable[..., Tensor] = rms_norm) -> Tensor:
-        """Return :math:`LN(z)`, ``(..., d)``."""
-        z, gain, gate = (at_least_float32(x) for x in (z, self.weight, self.gate))
-        return self._over_all(compute, z, gain, gate)
-
-    def keep(self, channels: Tensor, columns: Tensor) -> Tensor:
-        """Keep some channels, as :meth:`RMSNorm.keep`."""
-        self.gate = nn.Parameter(self.gate.detach()[channels])
-        return super().keep(channels, columns)
-
 
 class GatedLayerNorm(GatedRMSNorm):
     r"""Compute LayerNorm with a gate (Table 1, row 8).
@@ -110,7 +111,7 @@ class GatedLayerNorm(GatedRMSNorm):
     .. math:: LN(z) = \sigma(w \odot z) \odot g \odot \frac{z - \bar z}{\sqrt{Var(z) + \epsilon}}
 
     Mean and variance are over the last dimension. There is no offset (bias), so that a null row stays 0; the output
-    projection that follows has a bias. No kernel computes this norm, and ``compute`` is ignored.
+    projection that follows has a bias. No kernel computes this norm.
 
     A removed channel j is not 0 after this norm: it is :math:`-\frac{1}{2} g_j \bar z / \sigma`, with
     :math:`\sigma` the denominator above. These channels differ in :math:`g_j` only, so after :meth:`keep` the norm
@@ -125,16 +126,22 @@ class GatedLayerNorm(GatedRMSNorm):
         gate: the gate :math:`w`, ``(d,)``.
     """
 
-    def forward(self, z: Tensor, compute: Optional[Callable[..., Tensor]] = None) -> Tensor:
-        """Return :math:`LN(z)`, ``(..., d)``, or ``(..., d' + 1)`` after :meth:`keep`; ``compute`` is ignored."""
-        z, removed = at_least_float32(z), self.dim - len(self.weight)
-        mean = z.mean(dim=-1, keepdim=True) * (len(self.weight) / self.dim)
+    def forward(self, z: Tensor) -> Tensor:
+        """Return :math:`LN(z)`, ``(..., d)``, or ``(..., d' + 1)`` after :meth:`keep`."""
+        z = at_least_float32(z)
+        kept = self.weight.size(0)
+        mean = z.mean(dim=-1, keepdim=True) * (kept / self.dim)
         gain, gate, centred = at_least_float32(self.weight), torch.sigmoid(self.gate * z), z - mean
-        if removed:
-            centred = torch.cat([centred, -math.sqrt(removed) * mean], dim=-1)
-            gain, gate = F.pad(gain, (0, 1), value=1.0), F.pad(gate, (0, 1), value=1.0)
+        if kept < self.dim:
+            centred = torch.cat([centred, -math.sqrt(self.dim - kept) * mean], dim=-1)
+            gain, gate = F.pad(gain, [0, 1], value=1.0), F.pad(gate, [0, 1], value=1.0)
         # the RMS of z - mean(z) is the standard deviation of z
-        return gate * self._over_all(rms_norm, centred, gain, None)
+        centred, gain, _, epsilon = self._over_all(centred, gain)
+        return gate * rms_norm(centred, gain, None, epsilon)
+
+    def by(self, kernel: Callable[..., Tensor], z: Tensor) -> Tensor:
+        """Return :math:`LN(z)`; the kernel is not used."""
+        return self(z)
 
     def keep(self, channels: Tensor, columns: Tensor) -> Tensor:
         """Keep some channels, as :meth:`RMSNorm.keep`; the result has one more column, for all removed channels."""

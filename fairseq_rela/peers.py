@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .functional import at_least_float32, on_nonempty_rows
+from .functional import at_least_float32, fill_empty_rows
 
 SOFTPICK_EPSILON = 1e-8
 TOP_K = 8
@@ -33,20 +33,20 @@ def softmax_plus_one(scores: Tensor) -> Tensor:
 
     The weights of a query sum to less than 1, and approach 0 when all its scores are very negative.
     """
-    return F.softmax(F.pad(at_least_float32(scores), (1, 0)), dim=-1)[..., 1:]
+    return F.softmax(F.pad(at_least_float32(scores), [1, 0]), dim=-1)[..., 1:]
 
 
-def softpick(scores: Tensor) -> Tensor:
+def softpick(scores: Tensor, epsilon: float = SOFTPICK_EPSILON) -> Tensor:
     r"""Return :math:`A_j = \max(e^{S_j} - 1, 0) / (\sum_k |e^{S_k} - 1| + \epsilon)` (Zuhri et al. 2025).
 
     Numerator and denominator are both multiplied by :math:`e^{-m}`, :math:`m = \max(\max_k S_k, 0)`, so that nothing
-    overflows; :math:`\epsilon` is ``SOFTPICK_EPSILON``, as in the authors' code.
+    overflows; the default of :math:`\epsilon` is that of the authors' code.
     """
     scores = at_least_float32(scores)
     largest = scores.detach().amax(dim=-1, keepdim=True).clamp(min=0.0)
     shifted = torch.exp(scores - largest) - torch.exp(-largest)
     total = shifted.abs().masked_fill(scores == -torch.inf, 0.0).sum(dim=-1, keepdim=True)
-    return F.relu(shifted) / (total + SOFTPICK_EPSILON)
+    return F.relu(shifted) / (total + epsilon)
 
 
 def relu_length(scores: Tensor) -> Tensor:
@@ -61,17 +61,14 @@ def relu_squared(scores: Tensor) -> Tensor:
     return F.relu(scores).square() / count_keys(scores)
 
 
-def top_k(scores: Tensor) -> Tensor:
-    """Return softmax over the ``TOP_K`` largest scores of each row, and 0 elsewhere (Gupta et al. 2021).
+def top_k(scores: Tensor, k: int = TOP_K) -> Tensor:
+    """Return softmax over the k largest scores of each row, and 0 elsewhere (Gupta et al. 2021).
 
     All keys that share the k-th largest score are kept, so that the result does not depend on their order.
     """
-
-    def over_the_largest(rows: Tensor) -> Tensor:
-        last = rows.topk(min(TOP_K, rows.size(-1)), dim=-1).values[..., -1:]
-        return F.softmax(rows.masked_fill(rows < last, -torch.inf), dim=-1)
-
-    return on_nonempty_rows(over_the_largest, scores)
+    rows, empty = fill_empty_rows(scores)
+    last = rows.topk(min(k, rows.size(-1)), dim=-1)[0][..., -1:]
+    return F.softmax(rows.masked_fill(rows < last, -torch.inf), dim=-1).masked_fill(empty, 0.0)
 
 
 def relu_constant(scores: Tensor) -> Tensor:
@@ -92,17 +89,15 @@ class LearntEntmax(nn.Module):
 
     def forward(self, scores: Tensor) -> Tensor:
         """Return the weights for scores ``(B, H, T, S)``."""
-        # closer to 1 the exponent 1 / (alpha - 1) overflows
-        alpha = (1.0 + torch.sigmoid(self.alpha_logit.to(at_least_float32(scores).dtype))).clamp(min=1.01)[
-            :, None, None
-        ]
+        rows, empty = fill_empty_rows(scores)
+        # entmax does not change with a shift, and bisection next to a large score would lose the digits it needs
+        rows = rows - rows.detach().amax(dim=-1, keepdim=True)
+        alpha = self.alpha(rows.dtype).expand(*rows.shape[:-2], 1, 1)
+        return entmax.entmax_bisect(rows, alpha).masked_fill(empty, 0.0)
 
-        def entmax_of(rows: Tensor) -> Tensor:
-            # entmax does not change with a shift, and bisection next to a large score would lose the digits it needs
-            rows = rows - rows.detach().amax(dim=-1, keepdim=True)
-            return entmax.entmax_bisect(rows, alpha.expand(*rows.shape[:-2], 1, 1))
-
-        return on_nonempty_rows(entmax_of, scores)
+    def alpha(self, dtype: torch.dtype) -> Tensor:
+        """Return alpha of each head, ``(H, 1, 1)``; closer to 1 than 1.01 the exponent 1 / (alpha - 1) overflows."""
+        return (1.0 + torch.sigmoid(self.alpha_logit.to(dtype))).clamp(min=1.01)[:, None, None]
 
 
 class ScalableSoftmax(nn.Module):
@@ -122,7 +117,8 @@ class ScalableSoftmax(nn.Module):
         # log(1) = 0 and a negative scale, times minus infinity, would give NaN and plus infinity
         forbidden = scores == -torch.inf
         scaled = (scores.masked_fill(forbidden, 0.0) * factor).masked_fill(forbidden, -torch.inf)
-        return on_nonempty_rows(lambda rows: F.softmax(rows, dim=-1), scaled)
+        rows, empty = fill_empty_rows(scaled)
+        return F.softmax(rows, dim=-1).masked_fill(empty, 0.0)
 
 
 def count_keys(scores: Tensor) -> Tensor:

@@ -231,7 +231,7 @@ def test_batches_without_an_allowed_key_and_infinite_scores_are_ignored():
 
 
 def test_large_batches_are_sampled_at_all_positions():
-    from fairseq_rela.attention.sampling import SCORES, choose_queries
+    from fairseq_rela.attention.observing import SCORES, choose_queries
 
     b, t, each = choose_queries(100, 30, 8 * 40, torch.device("cpu"))
     assert len(b) * 8 * 40 <= SCORES and each == pytest.approx(100 * 30 / len(b))

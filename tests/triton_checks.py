@@ -413,13 +413,11 @@ def test_the_module_under_autocast_keeps_the_norm_in_float32(monkeypatch):
         torch.manual_seed(2)
         modules.append(build_attention("rela_g", 32, 2, self_attention=True, backend=backend))
     seen = []
-    norm = modules[0].attn_norm.forward
+    norm = modules[0].attn_norm.by
     monkeypatch.setattr(
         triton_attention, "attend", lambda q, *args, **options: (seen.append(q.dtype), attend(q, *args, **options))[1]
     )
-    monkeypatch.setattr(
-        modules[0].attn_norm, "forward", lambda z, *compute: (seen.append(z.dtype), norm(z, *compute))[1]
-    )
+    monkeypatch.setattr(modules[0].attn_norm, "by", lambda kernel, z: (seen.append(z.dtype), norm(kernel, z))[1])
     torch.manual_seed(3)
     x, grad = torch.randn(9, 3, 32), torch.randn(9, 3, 32)
     outputs = []

@@ -3,8 +3,10 @@
 from .build import attention_name, build_attention, refuse_backend, refuse_threshold, sparsity_target
 from .heads import count_heads, keep_heads
 from .plain import VariantAttention
+from .scripted import ScriptedAttention
 
 __all__ = [
+    "ScriptedAttention",
     "VariantAttention",
     "attention_name",
     "build_attention",

@@ -7,13 +7,14 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..functional import at_least_float32
 from ..kernels import backends
+from ..norms import RMSNorm
 from ..threshold import ThresholdedReLU
 from ..variants import Variant
-from .plain import IncrementalState, VariantAttention, as_minus_infinity
-from .precision import cast, full_precision
-from .sampling import allowed_only, choose_queries
+from .masks import as_minus_infinity
+from .observing import observe_projections
+from .plain import IncrementalState, VariantAttention
+from .precision import cast, dtype_of, full_precision
 
 
 class FusedAttention(VariantAttention):
@@ -121,15 +122,14 @@ class FusedAttention(VariantAttention):
         elif self.encoder_decoder_attention:
             value = key
         dropout = self.dropout_module
-        dtype = self.q_proj.weight.dtype
+        dtype = dtype_of(self)
         if not kernel.takes_half:
             query, key, value = (x.to(dtype) for x in (query, key, value))
         with nullcontext() if kernel.takes_half else full_precision(self):
             q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)  # (T, B, d), (S, B, d), (S, B, d)
             future = backends.is_future_mask(attn_mask)
             with torch.autocast(query.device.type, enabled=False):
-                if self.moving_threshold is not None:
-                    self._observe_projections(self.moving_threshold, q, k, key_padding_mask, attn_mask)
+                observe_projections(self, q, k, key_padding_mask, attn_mask)  # for a threshold with a target
                 context = kernel.attend(
                     *(backends.split_heads(x, self.num_heads) for x in (q, k, v)),  # (B, H, T, d_h), (B, H, S, d_h)
                     scale=self.scaling,
@@ -140,36 +140,8 @@ class FusedAttention(VariantAttention):
                     threshold=self.threshold,
                 )
                 context = backends.join_heads(context)  # (T, B, d)
-                if self.attn_norm is not None:
-                    context = self.attn_norm(context, kernel.norm)
+                if isinstance(self.attn_norm, RMSNorm):
+                    context = self.attn_norm.by(kernel.norm, context)
+                elif self.attn_norm is not None:
+                    context = self.attn_norm(context)
             return self.out_proj(cast(context, q.dtype if kernel.takes_half else dtype))
-
-    @torch.no_grad()
-    def _observe_projections(
-        self,
-        threshold: ThresholdedReLU,
-        q: Tensor,
-        k: Tensor,
-        key_padding_mask: Optional[Tensor],
-        attn_mask: Optional[Tensor],
-    ) -> None:
-        """Compute the scores of a sample of the queries, and show them to the threshold.
-
-        Args:
-            threshold: the threshold to move.
-            q, k: ``(T, B, d)`` and ``(S, B, d)``.
-            key_padding_mask, attn_mask: as in :meth:`forward`.
-        """
-        src_len, heads = k.size(0), (self.num_heads, self.head_dim)
-        b, t, each = choose_queries(q.size(1), q.size(0), self.num_heads * src_len, q.device)
-        queries = at_least_float32(q[t, b]).view(len(t), *heads)  # (N, H, d_h)
-        keys = at_least_float32(k[:, b]).view(src_len, len(b), *heads)  # (S, N, H, d_h)
-        scores = torch.einsum("nhd,snhd->nhs", queries * self.scaling, keys)
-        if backends.is_future_mask(attn_mask):
-            future = torch.arange(src_len, device=q.device)[None, :] > t[:, None]  # (N, S)
-            scores = scores.masked_fill(future[:, None], -torch.inf)
-        elif attn_mask is not None:
-            scores = scores + as_minus_infinity(attn_mask)[t][:, None]
-        if key_padding_mask is not None:
-            scores = scores.masked_fill(key_padding_mask.to(torch.bool)[b][:, None], -torch.inf)
-        threshold.observe(allowed_only(scores, self.padded_queries(key_padding_mask), b, t), each)

@@ -10,10 +10,11 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
-from ..threshold import ThresholdedReLU, ThresholdOptions
+from ..threshold import ThresholdOptions
 from ..variants import Variant
-from .precision import cast, full_precision
-from .sampling import allowed_only, choose_queries
+from .masks import as_minus_infinity
+from .observing import observe_scores
+from .precision import cast, dtype_of, full_precision
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ class VariantAttention(MultiheadAttention):
             the output, ``(T, B, d)``, and the weights in float32 or float64, or None if they are not requested.
         """
         self.note_backend("plain")
-        dtype = self.q_proj.weight.dtype  # under autocast, that of the inputs can be another
+        dtype = dtype_of(self)  # under autocast, that of the inputs can be another
         with full_precision(self):
             scores, values = super().forward(
                 *(x if x is None else x.to(dtype) for x in (query, key, value)),
@@ -117,38 +118,29 @@ class VariantAttention(MultiheadAttention):
             )  # (B*H, T, S), (B*H, S, d_h)
             if before_softmax:
                 return scores, values
-            scores = scores.view(-1, self.num_heads, *scores.shape[1:])  # (B, H, T, S)
-            if self.moving_threshold is not None:
-                self._observe(self.moving_threshold, scores, key_padding_mask)
-            weights = self.attn_weights(scores)  # (B, H, T, S)
-            dropped = self.dropout_module(weights).flatten(0, 1)  # (B*H, T, S)
-            context = torch.bmm(dropped, self._for_each_hypothesis(values, len(dropped)))  # (B*H, T, d_h)
-            context = context.transpose(0, 1).reshape(*query.shape[:2], self.embed_dim)  # (T, B, d)
-            if self.attn_norm is not None:
-                context = self.attn_norm(context)  # (T, B, d)
+            observe_scores(self, scores, key_padding_mask)  # for a threshold with a target
+            context, weights = self.attend(scores, values)  # (T, B, d), (B, H, T, S)
             output = self.out_proj(cast(context, dtype))  # (T, B, d)
         if not (need_weights or need_head_weights):
             return output, None
         return output, weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
 
-    @property
-    def moving_threshold(self) -> Optional[ThresholdedReLU]:
-        """The threshold that training moves to a sparsity target; None without a target and in evaluation."""
-        weights = self.attn_weights
-        return weights if isinstance(weights, ThresholdedReLU) and weights.observes else None
+    def attend(self, scores: Tensor, values: Tensor) -> Tuple[Tensor, Tensor]:
+        """Return the normalised context, ``(T, B, d)``, and the weights before dropout, ``(B, H, T, S)``.
 
-    @torch.no_grad()
-    def _observe(self, threshold: ThresholdedReLU, scores: Tensor, key_padding_mask: Optional[Tensor]) -> None:
-        """Show a sample of the masked scores, ``(B, H, T, S)``, to the threshold."""
-        b, t, each = choose_queries(scores.size(0), scores.size(2), scores.size(1) * scores.size(3), scores.device)
-        padding = self.padded_queries(key_padding_mask)
-        threshold.observe(allowed_only(scores[b, :, t], padding, b, t), each)  # (N, H, S)
+        TorchScript compiles this method.
 
-    def padded_queries(self, key_padding_mask: Optional[Tensor]) -> Optional[Tensor]:
-        """Return the padding of the queries, ``(B, T)``, or None if there is none or it is not known."""
-        if self.query_padding is not None or not self.self_attention:
-            return self.query_padding
-        return key_padding_mask
+        Args:
+            scores: S, ``(B*H, T, S)``.
+            values: V, ``(B*H, S, d_h)``, or ``(B'*H, S, d_h)`` as for :meth:`_for_each_hypothesis`.
+        """
+        weights = self.attn_weights(scores.view(-1, self.num_heads, scores.size(1), scores.size(2)))  # (B, H, T, S)
+        dropped = self.dropout_module(weights).flatten(0, 1)  # (B*H, T, S)
+        context = torch.bmm(dropped, self._for_each_hypothesis(values, len(dropped)))  # (B*H, T, d_h)
+        context = context.transpose(0, 1).reshape(scores.size(1), weights.size(0), self.embed_dim)  # (T, B, d)
+        if self.attn_norm is not None:
+            context = self.attn_norm(context)  # (T, B, d)
+        return context, weights
 
     def _for_each_hypothesis(self, values: Tensor, rows: int) -> Tensor:
         """Return the values of each hypothesis, ``(B*H, S, d_h)``.
@@ -160,8 +152,14 @@ class VariantAttention(MultiheadAttention):
         """
         if len(values) == rows:
             return values
-        of_sentences = values.view(-1, self.num_heads, *values.shape[1:])
+        of_sentences = values.view(-1, self.num_heads, values.size(1), values.size(2))
         return of_sentences.repeat_interleave(rows // len(values), dim=0).flatten(0, 1)
+
+    def __prepare_scriptable__(self) -> MultiheadAttention:
+        """Return the module that ``torch.jit.script`` compiles in place of this one."""
+        from .scripted import ScriptedAttention  # a subclass of this class
+
+        return ScriptedAttention(self)
 
     def note_backend(self, name: str) -> None:
         """Set ``last_backend``, and log it when training uses it for the first time.
@@ -173,16 +171,3 @@ class VariantAttention(MultiheadAttention):
         if self.training and name not in _announced:
             _announced.add(name)
             logger.info(f"attention: computed by {'plain PyTorch' if name == 'plain' else f'the kernel {name}'}")
-
-
-def as_minus_infinity(attn_mask: Optional[Tensor]) -> Optional[Tensor]:
-    """Return a mask that adds minus infinity at forbidden keys, from a boolean or additive mask.
-
-    fairseq's encoder layer uses -1e8 (-1e4 in float16) instead. With softmax such a key gets weight 0, but not with
-    every variant: leaky ReLU gives -1e6. fairseq would add a boolean mask as 0 and 1.
-    """
-    if attn_mask is None:
-        return None
-    if attn_mask.dtype == torch.bool:
-        return torch.zeros_like(attn_mask, dtype=torch.float32).masked_fill(attn_mask, -torch.inf)
-    return attn_mask.masked_fill(attn_mask <= -1e4, -torch.inf)

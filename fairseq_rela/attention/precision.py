@@ -19,15 +19,27 @@ def full_precision(attention: MultiheadAttention) -> Iterator[None]:
     Args:
         attention: the module whose projections of queries, keys and values return float32.
     """
-    half = attention.q_proj.weight.dtype in HALF_PRECISION
+    half = dtype_of(attention) in HALF_PRECISION
     projections = (attention.q_proj, attention.k_proj, attention.v_proj) if half else ()
     hooks = [p.register_forward_hook(lambda module, inputs, output: at_least_float32(output)) for p in projections]
     try:
-        with torch.autocast(attention.q_proj.weight.device.type, enabled=False):
+        with torch.autocast(_weight(attention).device.type, enabled=False):
             yield
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def dtype_of(attention: MultiheadAttention) -> torch.dtype:
+    """Return the precision of the inputs and outputs of the projections; float32 if they are quantized."""
+    weight = _weight(attention)
+    return torch.float32 if weight.is_quantized else weight.dtype
+
+
+def _weight(attention: MultiheadAttention) -> Tensor:
+    """Return the weight of a projection; a quantized layer has a method instead of a parameter."""
+    weight = attention.q_proj.weight
+    return weight if isinstance(weight, Tensor) else weight()
 
 
 def cast(context: Tensor, dtype: torch.dtype) -> Tensor:

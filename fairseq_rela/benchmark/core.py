@@ -145,7 +145,7 @@ def candidates(cell: Cell, x: Inputs) -> Candidates:
 
         def rela_g() -> Tensor:
             context = kernel.attend(*(backends.split_heads(t, cell.heads) for t in (x.q, x.k, x.v)), **options)
-            return x.norm(backends.join_heads(context), kernel.norm)
+            return x.norm.by(kernel.norm, backends.join_heads(context))
 
         found["rela_g"] = rela_g
     return found

@@ -22,7 +22,7 @@ def rms_norm(z: Tensor, weight: Tensor, gate: Optional[Tensor], eps: float) -> T
     Returns:
         ``(..., d)``, in the precision of z.
     """
-    if not torch.is_grad_enabled():
+    if torch.jit.is_scripting() or not torch.is_grad_enabled():  # TorchScript has no checkpoints
         return plain_rms_norm(z, weight, gate, eps)
     return checkpoint(plain_rms_norm, z, weight, gate, eps, use_reentrant=False, preserve_rng_state=False)
 

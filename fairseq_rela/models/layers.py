@@ -6,8 +6,10 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq.modules import MultiheadAttention, transformer_layer
 from torch import Tensor, nn
 
-from ..attention import VariantAttention, build_attention
+from ..attention import build_attention
+from ..attention.observing import moving_threshold
 from ..variants import BASELINE, parse_sites
+from .scriptable import Scriptable
 from .start_values import start_as_released
 from .threshold_options import threshold_options
 
@@ -17,13 +19,15 @@ FUSED_PARAMETERS = tuple(
 )
 
 
-class TransformerRelaEncoderLayer(transformer_layer.TransformerEncoderLayerBase):
+class TransformerRelaEncoderLayer(Scriptable, transformer_layer.TransformerEncoderLayerBase):
     """fairseq's encoder layer with the chosen self-attention.
 
     fairseq 0.12.2 keeps zero-filled copies of all weights in each encoder layer. After a checkpoint is loaded, it
     uses them with torch's fused softmax kernel, even if ``self_attn`` is not softmax. This class removes the copies
     and always runs its own attention.
     """
+
+    scripted_as = transformer_layer.TransformerEncoderLayerBase
 
     def __init__(self, cfg: TransformerConfig, return_fc: bool = False) -> None:
         super().__init__(cfg, return_fc=return_fc)
@@ -43,8 +47,10 @@ class TransformerRelaEncoderLayer(transformer_layer.TransformerEncoderLayerBase)
         nn.Module._load_from_state_dict(self, *args)
 
 
-class TransformerRelaDecoderLayer(transformer_layer.TransformerDecoderLayerBase):
+class TransformerRelaDecoderLayer(Scriptable, transformer_layer.TransformerDecoderLayerBase):
     """fairseq's decoder layer with the chosen self-attention and cross-attention."""
+
+    scripted_as = transformer_layer.TransformerDecoderLayerBase
 
     def __init__(self, cfg: TransformerConfig, no_encoder_attn: bool = False, **options: Any) -> None:
         super().__init__(cfg, no_encoder_attn, **options)
@@ -55,7 +61,7 @@ class TransformerRelaDecoderLayer(transformer_layer.TransformerDecoderLayerBase)
         self, x: Tensor, *args: Any, self_attn_padding_mask: Optional[Tensor] = None, **options: Any
     ) -> Tuple[Any, ...]:
         """Compute the layer as fairseq's does, and tell the attention modules which queries are padding."""
-        modules = [m for m in (self.self_attn, self.encoder_attn) if _has_moving_threshold(m)]
+        modules = [m for m in (self.self_attn, self.encoder_attn) if moving_threshold(m) is not None]
         for module in modules:
             module.query_padding = self_attn_padding_mask
         try:
@@ -80,10 +86,9 @@ class TransformerRelaDecoderLayer(transformer_layer.TransformerDecoderLayerBase)
         size = cfg.encoder.embed_dim
         return _build_variant(embed_dim, cfg, cfg.decoder, kdim=size, vdim=size, encoder_decoder_attention=True)
 
-
-def _has_moving_threshold(module: Optional[nn.Module]) -> bool:
-    """Return whether a module is an attention whose threshold this pass moves to its target."""
-    return isinstance(module, VariantAttention) and module.moving_threshold is not None
+    def make_generation_fast_(self, need_attn: Optional[bool] = False, **options: Any) -> None:
+        """Set whether the layer returns attention weights; fairseq's hub gives None, which TorchScript refuses."""
+        super().make_generation_fast_(need_attn=bool(need_attn), **options)
 
 
 def _is_variant(site: str, cfg: TransformerConfig) -> bool:

@@ -28,13 +28,14 @@ from .lm_config import (
     complete_config,
 )
 from .loading import misfit_in_one_line, with_start_values
+from .scriptable import Scriptable
 from .transformer_rela import TransformerRelaDecoder, describe_attention
 
 logger = logging.getLogger(__name__)
 
 
 @register_model(MODEL_NAME, dataclass=TransformerLMRelaConfig)
-class TransformerLMRelaModel(TransformerLanguageModel):
+class TransformerLMRelaModel(Scriptable, TransformerLanguageModel):
     """Decoder-only Transformer with the attention of ``--attention`` in every layer.
 
     It is the model ``transformer_lm_rela`` of fairseq; its config is
@@ -45,6 +46,7 @@ class TransformerLMRelaModel(TransformerLanguageModel):
     """
 
     kept_layers: Sequence[int] = ()
+    scripted_as = TransformerLanguageModel
 
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "TransformerLMRelaModel":
@@ -70,6 +72,11 @@ class TransformerLMRelaModel(TransformerLanguageModel):
                 cfg.decoder_layers_to_keep = None
         logger.info(f"attention: {describe_attention(model)}")
         return model
+
+    def eval(self) -> "TransformerLMRelaModel":
+        """Switch to evaluation, and return the model; after the hub has prepared it, fairseq's own returns None."""
+        super().eval()
+        return self
 
     def load_state_dict(self, state_dict: Dict[str, Any], strict: bool = True, model_cfg: Any = None, args: Any = None):
         """Load parameters, also those of a softmax model; attention parameters that these lack keep their start values.

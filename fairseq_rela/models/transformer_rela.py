@@ -44,6 +44,7 @@ from .kept_heads import remove_heads
 from .kept_layers import keep_layers, parse_layers
 from .layers import FUSED_PARAMETERS, TransformerRelaDecoderLayer, TransformerRelaEncoderLayer
 from .loading import misfit_in_one_line, with_start_values
+from .scriptable import Scriptable
 
 logger = logging.getLogger(__name__)
 
@@ -55,20 +56,24 @@ def _wrap(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
     return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
 
 
-class TransformerRelaEncoder(TransformerEncoderBase):
+class TransformerRelaEncoder(Scriptable, TransformerEncoderBase):
     """fairseq's encoder with the chosen attention."""
+
+    scripted_as = TransformerEncoderBase
 
     def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
         return _wrap(TransformerRelaEncoderLayer(cfg, return_fc=self.return_fc), cfg)
 
 
-class TransformerRelaDecoder(TransformerDecoderBase):
+class TransformerRelaDecoder(Scriptable, TransformerDecoderBase):
     """fairseq's decoder with the chosen attention.
 
     Attributes:
         gives_weights: set to False to return no attention weights in training. fairseq requests the weights of the
             last layer in every pass, and a fused kernel cannot return them.
     """
+
+    scripted_as = TransformerDecoderBase  # the methods below are for kernels, which TorchScript does not call
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -104,11 +109,13 @@ class TransformerRelaDecoder(TransformerDecoderBase):
 
 
 @register_model(MODEL_NAME, dataclass=TransformerRelaConfig)
-class TransformerRelaModel(TransformerModelBase):
+class TransformerRelaModel(Scriptable, TransformerModelBase):
     """Transformer (Vaswani et al. 2017) with the attention of ``--attention`` at the sites of ``--attention-sites``.
 
     It is the model ``transformer_rela`` of fairseq; its config is ``TransformerRelaConfig``.
     """
+
+    scripted_as = TransformerModelBase
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -145,6 +152,11 @@ class TransformerRelaModel(TransformerModelBase):
     @classmethod
     def build_decoder(cls, cfg: TransformerConfig, tgt_dict, embed_tokens) -> TransformerRelaDecoder:
         return TransformerRelaDecoder(cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
+
+    def eval(self) -> "TransformerRelaModel":
+        """Switch to evaluation, and return the model; after the hub has prepared it, fairseq's own returns None."""
+        super().eval()
+        return self
 
     def load_state_dict(self, state_dict: Dict[str, Any], strict: bool = True, model_cfg=None, args=None):
         """Load parameters, also from a softmax Transformer or from a model with more layers than are kept.
