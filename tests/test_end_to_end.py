@@ -9,9 +9,11 @@ import pytest
 import torch
 from conftest import ROOT, run, run_fairseq, run_rela, train_arguments
 from test_safe_loading import Hostile
+from warm import WARM
 
 from fairseq_rela import checkpoints, safe_loading
 from fairseq_rela.compat import drops_last_batch
+from fairseq_rela.experiment.naming import run_name
 from fairseq_rela.experiment.tasks import task_names
 from fairseq_rela.experiment.translation import read_hypotheses
 from fairseq_rela.files.lines import read_lines
@@ -123,7 +125,7 @@ def test_a_missing_user_dir_gives_the_documented_error(data, trained, tmp_path):
 
 
 def test_the_hub_interface_translates_raw_text(corpus, data, averaged, tmp_path):
-    code = f"""
+    code = f"""{WARM}
 import fairseq_rela
 from fairseq_rela.models.transformer_rela import TransformerRelaModel
 model = TransformerRelaModel.from_pretrained(
@@ -173,7 +175,9 @@ def test_a_line_that_is_too_long_is_named(data, averaged, tmp_path):
     assert not (tmp_path / "o.txt").exists()
 
 
-COUNT_CALLS = """
+COUNT_CALLS = (
+    f"{WARM}"
+    + """
 import sys
 sys.argv[0] = "count"
 import torch, fairseq_rela
@@ -205,6 +209,7 @@ with torch.no_grad():
 steps = max(len(h["tokens"]) for hs in hypotheses for h in hs)
 print(calls["variant"], calls["fused"], calls["encoder layers"], steps)
 """
+)
 
 
 @pytest.mark.parametrize("attention", ["rela_g", "entmax15", "softmax"])
@@ -367,14 +372,16 @@ def test_restarts_resume_or_are_refused(data, tmp_path):
 
 def test_the_whole_chain_runs_and_a_second_run_reuses_it(tmp_path):
     """The command is scripts/reproduce.sh synthetic sparsemax with few updates."""
+    overrides = ("optimization.max_update=60", "checkpoint.save_interval_updates=12", "lr_scheduler.warmup_updates=20")
 
     def chain(*stages):
-        options = ("--root", tmp_path / "my experiments", "--workers", 2, "--override", "optimization.max_update=150")
+        options = ("--root", tmp_path / "my experiments", "--workers", 2)
+        options += tuple(word for override in overrides for word in ("--override", override))
         return run_rela("reproduce", "synthetic", "sparsemax", *stages, *options, cwd=tmp_path)
 
     first = ok(chain())
     assert [p.name for p in tmp_path.iterdir()] == ["my experiments"]
-    run_dir = tmp_path / "my experiments" / "synthetic" / "sparsemax.max_update-150"
+    run_dir = tmp_path / "my experiments" / "synthetic" / run_name("sparsemax", overrides)
     scores = json.loads((run_dir / "score.json").read_text())
     assert scores["sentences"] == 300 and "version" in scores["signature"]
     assert re.search(r"sacreBLEU +\d+\.\d\d", first.stdout)
@@ -389,7 +396,7 @@ def test_the_whole_chain_runs_and_a_second_run_reuses_it(tmp_path):
         {site: entry["sparsity"] for site, entry in attention["sites"].items()}
     )
     average = json.loads((run_dir / "average.pt.json").read_text())
-    assert [c["updates"] for c in average["checkpoints"]] == [150, 120, 90, 60, 30]
+    assert [c["updates"] for c in average["checkpoints"]] == [60, 48, 36, 24, 12]
     assert average["missing_updates"] == []
 
     stamps = {path: path.stat().st_mtime_ns for path in run_dir.rglob("*") if path.name != "score.json"}

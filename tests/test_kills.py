@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -60,19 +61,21 @@ class Chain:
 
     def kill_after(self, stage, seconds):
         """Kill a stage after so many seconds; return whether it was still running."""
-        log = self.root.parent / "killed.log"
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        with open(log, "w") as file:
-            process = subprocess.Popen(
-                [*RELA, *map(str, self.command(stage))], stdout=file, stderr=subprocess.STDOUT, env=environment
-            )
-            try:
-                killed = process.wait(seconds) != 0
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-                killed = True
-        said = log.read_text()
+        process = subprocess.Popen(
+            [sys.executable, *RELA[1:], *map(str, self.command(stage))],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            encoding="utf-8",
+        )
+        try:
+            said, _ = process.communicate(timeout=seconds)
+            killed = process.returncode != 0
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            said, _ = process.communicate()  # all that hold the pipe have ended
+            killed = True
         assert "error:" not in said, said[-2000:]
         self.output += said
         return killed

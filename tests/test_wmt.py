@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -244,13 +245,13 @@ def test_the_chain_runs_from_archives_to_a_score(task, configs, tmp_path):
 def kill_somewhere(arguments, seconds, rng, **options):
     """Start `rela` and kill it after a random part of its running time."""
     process = subprocess.Popen(
-        [*RELA, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options
+        [sys.executable, *RELA[1:], *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options
     )
     try:
-        process.wait(rng.uniform(0, seconds))
+        process.communicate(timeout=rng.uniform(0, seconds))
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.communicate()  # all that hold the pipe have ended
         return True
     return False
 
