@@ -255,6 +255,19 @@ def test_dropout_keeps_the_mean_and_drops_the_requested_share(monkeypatch, tile)
     assert torch.equal(attend(*ones, scale=0.5, num_heads=2, dropout=p) / S, first)
 
 
+@pytest.mark.parametrize("p", [1e-6, 2**-10, 0.25, 0.9999, 1.0])
+def test_dropout_of_tiles_drops_the_share_and_scales_the_rest(monkeypatch, p):
+    """Each value is 1 for one key only, so that contexts are weights; 143 is no multiple of the 4 in a drawn number."""
+    tiled(monkeypatch, 4096)
+    T = 143
+    q, k, v = torch.ones(2, T, 3, 1).transpose(1, 2), torch.ones(2, T, 3, 1).transpose(1, 2), torch.eye(T)
+    torch.manual_seed(0)
+    weights = relu_attention.attend(q, k, v.expand(2, 3, T, T), scale=1.0, dropout_p=p)
+    share = round(p * 65536) / 65536
+    assert abs((weights == 0).double().mean() - share) <= 5 * (share * (1 - share) / weights.numel()) ** 0.5
+    torch.testing.assert_close(weights[weights > 0], torch.full_like(weights[weights > 0], 1 / (1 - share or 1)))
+
+
 def test_the_gradient_drops_the_same_weights_as_the_context(monkeypatch):
     """The context is linear in the values: the product of the values and their gradient is the context."""
     tiled(monkeypatch, 300)

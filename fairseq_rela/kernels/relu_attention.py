@@ -5,7 +5,7 @@ long inputs, only one tile of the scores and weights exists at a time, and the b
 """
 
 from functools import partial
-from typing import Optional
+from typing import Callable, Optional
 
 import torch
 import torch.nn.functional as F
@@ -56,6 +56,10 @@ def attend(
     row_bytes = query[:1, ..., :1, :1].numel() * src_len * query.element_size()  # of a query's scores
     if query.dim() == 2 or len(query) * tgt_len * row_bytes < CACHED:
         return compute(query, key, value, attn_mask, key_padding_mask)
+    kept = 65536 - round(dropout_p * 65536)
+    if 0 < kept < 65536:  # the backward pass draws the same numbers again
+        compute = partial(compute, drop=drop_by_16_bits)
+        value = value * (65536 / kept)
     if torch.is_grad_enabled():
         compute = partial(checkpoint, compute, use_reentrant=False, preserve_rng_state=dropout_p > 0)
     rows = max(TILE // row_bytes, 1)
@@ -117,7 +121,18 @@ def _attend_to_all(
     scale: float,
     dropout_p: float,
     threshold: Optional[Tensor],
+    drop: Callable[[Tensor, float], Tensor] = F.dropout,
 ) -> Tensor:
     """Return the context of :func:`attend`, with all scores in memory at once."""
     weights = attention_weights(query, key, attn_mask, key_padding_mask, scale=scale, threshold=threshold)
-    return torch.matmul(F.dropout(weights, dropout_p), value)
+    return torch.matmul(drop(weights, dropout_p), value)
+
+
+def drop_by_16_bits(weights: Tensor, p: float) -> Tensor:
+    """Return the weights, with 0 at a share p, a multiple of 2^-16; other weights are not scaled as by ``F.dropout``.
+
+    Four weights share a random number, which takes a fraction of the time of ``F.dropout`` on a CPU.
+    """
+    drawn = torch.empty((weights.numel() + 3) // 4, dtype=torch.int64, device=weights.device).random_(-(2**63), None)
+    bits = drawn.view(torch.int16)[: weights.numel()].view(weights.shape)
+    return weights.masked_fill(bits < round(p * 65536) - 32768, 0.0)
