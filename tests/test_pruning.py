@@ -3,10 +3,11 @@
 import argparse
 import json
 import math
+import sys
 
 import pytest
 import torch
-from conftest import make_dictionary, make_model
+from conftest import ROOT, make_dictionary, make_model, run
 from fairseq import checkpoint_utils
 from fairseq.data import indexed_dataset
 from test_models import random_batch
@@ -15,8 +16,14 @@ from test_saved_config import config, load, saved, task_with_dictionaries
 from fairseq_rela.attention import build_attention, count_heads, keep_heads
 from fairseq_rela.cli import main
 from fairseq_rela.errors import InputError
+from fairseq_rela.experiment.decoding import load_decoding
+from fairseq_rela.experiment.scoring import score
+from fairseq_rela.experiment.translation import translate
+from fairseq_rela.files.lines import read_lines
+from fairseq_rela.files.records import read_json
 from fairseq_rela.models.kept_heads import describe_heads, heads_of_layers, parse_heads
 from fairseq_rela.models.transformer_rela import attention_modules
+from fairseq_rela.pruning import text
 from fairseq_rela.pruning.choice import Choice, choose, in_order
 from fairseq_rela.pruning.heads import Head, list_heads, remove_heads
 from fairseq_rela.pruning.importance import losses, null_rates
@@ -364,3 +371,45 @@ def test_mistakes_end_in_one_line_and_write_nothing(output, options, message, pa
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("rela prune: error: ")]
     assert len(lines) == 1 and message in lines[0]
     assert [path.name for path in tmp_path.iterdir()] == ["model.pt"] and checkpoint.read_bytes() == bytes_before
+
+
+# --- the table ---------------------------------------------------------------------------------------------------
+
+RESULTS = ROOT / "benchmarks" / "pruning" / "pruning.json"
+
+
+def test_the_documentation_holds_the_measured_numbers():
+    results = read_json(RESULTS)
+    page = (ROOT / "docs" / "pruning.md").read_text(encoding="utf-8")
+    shown = page.split("<!-- pruning begin -->\n")[1].split("<!-- pruning end -->")[0]
+    assert shown.strip() == text.markdown(results).strip()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines() if line.startswith("|")]
+    shares = rows[0][2:]
+    for attention, by, row in (("rela_g", "null", "null rate"), ("softmax", "random", "random heads")):
+        cells = next(cells for cells in rows if cells[0].lower().replace("-", "_") == attention and cells[1] == row)
+        for share, cell in list(zip(shares, cells[2:]))[1:]:
+            points = [p for p in results["points"] if (p["attention"], p["by"]) == (attention, by)]
+            numbers = [p["bleu"] for p in points if f"{100 * p['share']:g} %" == share]
+            assert cell.startswith(f"{sum(numbers) / len(numbers):.1f} ± ") if numbers else cell == "-"
+
+
+@pytest.mark.slow
+def test_the_script_measures_what_is_missing_and_makes_the_table(data, trained, tmp_path):
+    command = [sys.executable, "-W", "ignore", ROOT / "scripts" / "prune_table.py", "--output", tmp_path / "table"]
+    options = ["--data", data, trained / "checkpoint_last.pt", "--shares", 0.5, "--draws", 2, "--beam", 1]
+    assert run(*command, *options).returncode == 0
+    folder = tmp_path / "table" / "points" / "rela_g.seed-5"
+    names = {"whole", "null-0.5", "loss-0.5", "random-0.5-1", "random-0.5-2"}
+    assert {path.stem for path in folder.iterdir()} == names
+    whole, half = (read_json(folder / f"{name}.json") for name in ("whole", "loss-0.5"))
+    assert half["removed"] == 12 and half["parameters"] < whole["parameters"] and half["speed"]["median"] > 0
+    translated = translate(data, trained / "checkpoint_last.pt", tmp_path / "out", load_decoding(beam=1))
+    assert translated.sentences == whole["sentences"]
+    lines = [list(read_lines(path)) for path in (tmp_path / "out.bpe", data / "raw" / "test.xb")]
+    assert score(*lines, "xb")["bleu"] == pytest.approx(whole["bleu"], abs=1e-6)
+    (folder / "random-0.5-2.json").unlink()
+    before = (folder / "whole.json").stat().st_mtime_ns
+    assert run(*command, *options).returncode == 0
+    assert (folder / "random-0.5-2.json").is_file() and (folder / "whole.json").stat().st_mtime_ns == before
+    assert (tmp_path / "table" / "pruning.png").is_file()
+    assert (tmp_path / "table" / "pruning.md").read_text().startswith("BLEU against the share of heads removed")

@@ -195,12 +195,12 @@ def decode(
         groups = length_groups(lengths, most=request.sentences)
     except ValueError as error:
         raise InputError(f"{request.data}, subset {request.subset}: {error}; give a larger one") from error
-    generators = {one.label: (_generator(task, one.model, request.decoding), one.model) for one in models}
+    generators = {one.label: (make_generator(task, one.model, request.decoding), one.model) for one in models}
     timing = Timing(math.inf, (request.rounds, request.rounds), synchronise)
     cells = []
     work = [(batch, group) for batch in request.batches for group in groups]
     for batch, group in tqdm(work, desc="decode", unit=" groups", disable=None, leave=False):
-        samples = [_sample(dataset, group[start : start + batch], device) for start in range(0, len(group), batch)]
+        samples = [make_sample(dataset, group[start : start + batch], device) for start in range(0, len(group), batch)]
         pieces: Dict[str, int] = {}
         runs = {
             label: partial(_decode_group, task, *both, samples, pieces, label) for label, both in generators.items()
@@ -219,14 +219,20 @@ def decode(
     return cells
 
 
-def _generator(task: TranslationRelaTask, model: nn.Module, decoding: Decoding) -> Any:
+def make_generator(task: TranslationRelaTask, model: nn.Module, decoding: Decoding, min_len: int = 1) -> Any:
+    """Return fairseq's beam search for one model; an output has at least ``min_len`` pieces."""
     search = GenerationConfig(
-        beam=decoding.beam, lenpen=decoding.lenpen, max_len_a=decoding.max_len_a, max_len_b=decoding.max_len_b
+        beam=decoding.beam,
+        lenpen=decoding.lenpen,
+        max_len_a=decoding.max_len_a,
+        max_len_b=decoding.max_len_b,
+        min_len=min_len,
     )
     return task.build_generator([model], search)
 
 
-def _sample(dataset: Any, indices: Sequence[int], device: torch.device) -> Dict[str, Any]:
+def make_sample(dataset: Any, indices: Sequence[int], device: torch.device) -> Dict[str, Any]:
+    """Return the batch of the sentences of these numbers."""
     batch = dataset.collater([dataset[index] for index in indices])
     return utils.apply_to_sample(lambda tensor: tensor.to(device), batch)
 
