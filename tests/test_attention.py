@@ -12,7 +12,6 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import nn
 
-from fairseq_rela import functional
 from fairseq_rela.attention import VariantAttention, attention_name, build_attention
 from fairseq_rela.attention import plain as attention_module
 from fairseq_rela.errors import InputError
@@ -367,7 +366,7 @@ def test_deepcopy_makes_no_second_copy_of_the_norm():
     assert set(copy.deepcopy(m).state_dict()) == set(m.state_dict())
 
 
-RECTIFIED = [name for name, variant in VARIANTS.items() if variant.weights is functional.relu]
+RECTIFIED = [name for name, variant in VARIANTS.items() if variant.is_relu]
 
 
 def values_and_gradients(m, site, dtype=torch.float64, autocast=False, **masks):

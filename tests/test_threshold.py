@@ -8,6 +8,7 @@ import numpy
 import pytest
 import torch
 from conftest import ROOT, SIZES, make_model, make_task
+from test_config import compose
 from test_language_model import TOKENS, make_lm
 from test_models import from_flags, from_hydra, logits_and_gradients
 
@@ -349,7 +350,7 @@ def test_recorded_runs_are_accepted_without_the_options(tmp_path):
     assert recorded and all(run.finished() for run in recorded)
 
 
-def test_the_study_of_sparsity_names_each_target_once():
+def test_the_study_of_sparsity_trains_each_target(tmp_path):
     study = load_study("sparsity")
     targets = {row.label: row.overrides for row in study.rows}
     assert targets == {
@@ -358,3 +359,6 @@ def test_the_study_of_sparsity_names_each_target_once():
         **{f"rela_g-{share}": (f"+model.rela_sparsity_target=0.{share // 10}",) for share in (50, 70, 90)},
     }
     assert {row.seeds for row in study.rows} == {(1, 2, 3)} and study.baseline == "softmax"
+    runs = StudyFolder(study, tmp_path, tmp_path).runs
+    assert len({run.experiment.run for run in runs}) == 15
+    assert compose("multi30k_en_de", *runs[-1].job.overrides)["model"]["rela_sparsity_target"] == 0.9
