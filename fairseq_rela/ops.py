@@ -2,10 +2,11 @@ r"""Rectified linear attention and its norm for any PyTorch model; torch is the 
 
 Both are compositions of torch's functions: ``torch.compile`` and ``torch.export`` trace them, and autograd derives
 them. On a GPU, outside of a trace, the kernels of :mod:`fairseq_rela.kernels` compute the attention where they can.
+They are also registered with ``torch.library``, as ``torch.ops.fairseq_rela.rela_attention`` and ``gated_rms_norm``.
 """
 
 from contextlib import nullcontext
-from typing import ContextManager, Optional
+from typing import Callable, ContextManager, Dict, Optional
 
 import torch
 from torch import Tensor
@@ -122,6 +123,26 @@ def gated_rms_norm(x: Tensor, gain: Tensor, gate: Optional[Tensor] = None, eps: 
         return plain_rms_norm(at_least_float32(x), at_least_float32(gain), gate, eps)
 
 
+def _register() -> None:
+    """Register the functions with ``torch.library``, which decomposes them as it does torch's own attention.
+
+    The names are registered once in a process, also if the package is imported again.
+    """
+    if hasattr(torch.ops.fairseq_rela, "rela_attention"):
+        return
+    for schema, function in _SCHEMAS.items():
+        _LIBRARY.define(schema)
+        _LIBRARY.impl(schema.split("(")[0], function, "CompositeImplicitAutograd")
+
+
+_LIBRARY = torch.library.Library("fairseq_rela", "FRAGMENT")  # the operators exist as long as this object
+_SCHEMAS: Dict[str, Callable[..., Tensor]] = {
+    "rela_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, "
+    "bool is_causal=False, float? scale=None, Tensor? key_padding_mask=None) -> Tensor": rela_attention,
+    "gated_rms_norm(Tensor x, Tensor gain, Tensor? gate=None, float eps=1e-8) -> Tensor": gated_rms_norm,
+}
+
+
 def refuse_shapes(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], key_padding_mask: Optional[Tensor]
 ) -> None:
@@ -171,3 +192,6 @@ def _kernel(
     if key_padding_mask is not None and key_padding_mask.dtype != torch.bool:
         return backends.CPU
     return backends.find(query, query.size(-1), None)[0] or backends.CPU
+
+
+_register()

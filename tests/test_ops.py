@@ -246,6 +246,33 @@ def test_compiled_without_a_break_it_gives_the_same(options):
 
 
 @needs_new_torch
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(is_causal=True, dropout_p=0.3),
+        dict(attn_mask=torch.rand(T, T, generator=torch.Generator().manual_seed(1)) > 0.3, scale=0.4),
+        dict(key_padding_mask=torch.tensor([[False] * 2 + [True] * 2, [False] * 4])),
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_the_registered_operators_pass_torchs_own_checks_and_give_the_same(options):
+    q, k, v = tensors(*3 * [(B, H, T, D)], dtype=torch.float32)
+    operator = torch.ops.fairseq_rela.rela_attention
+    results = torch.library.opcheck(operator.default, (q, k, v), options)
+    norm = torch.ops.fairseq_rela.gated_rms_norm
+    arguments = (q, *tensors((D,), (D,), dtype=torch.float32))
+    results.update({f"norm: {key}": value for key, value in torch.library.opcheck(norm.default, arguments).items()})
+    assert len(results) == 8 and set(results.values()) == {"SUCCESS"}
+    torch.manual_seed(0)
+    expected = rela_attention(q, k, v, **options)
+    torch.manual_seed(0)
+    assert torch.equal(operator(q, k, v, **options), expected)
+    assert torch.equal(norm(*arguments), gated_rms_norm(*arguments))
+    with pytest.raises(InputError, match="are not"):
+        operator(q, k[..., :3, :], v)
+
+
+@needs_new_torch
 def test_vmap_gives_the_same_as_the_batch():
     q, k, v = (x.detach() for x in qkv())
     gain, gate = (x.detach() for x in tensors((D,), (D,)))
