@@ -12,8 +12,7 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import nn
 
-from fairseq_rela.attention import VariantAttention, attention_name, build_attention
-from fairseq_rela.attention import plain as attention_module
+from fairseq_rela.attention import VariantAttention, announcement, attention_name, build_attention
 from fairseq_rela.errors import InputError
 from fairseq_rela.kernels import backends
 from fairseq_rela.variants import VARIANTS
@@ -530,7 +529,7 @@ def test_wrong_masks_are_refused_by_fairseq_itself():
 
 
 def test_the_backend_is_logged_once_and_only_in_training(caplog, monkeypatch):
-    monkeypatch.setattr(attention_module, "_announced", set())
+    monkeypatch.setattr(announcement, "_announced", set())
     with caplog.at_level("INFO", logger="fairseq_rela.attention"):
         plain_call(module("rela_g"))
         assert not caplog.messages

@@ -15,6 +15,7 @@ from test_saved_config import config, load, saved, task_with_dictionaries
 
 from fairseq_rela.attention import build_attention, count_heads, keep_heads
 from fairseq_rela.cli import main
+from fairseq_rela.data.folder import DataFolder
 from fairseq_rela.errors import InputError
 from fairseq_rela.experiment.decoding import load_decoding
 from fairseq_rela.experiment.scoring import score
@@ -123,7 +124,9 @@ def test_null_heads_go_with_unchanged_output(name, dtype, error):
 
 @pytest.mark.parametrize("name", ["softmax", "rela_g", "rela_g_layernorm", "entmax_alpha"])
 def test_a_pruned_model_equals_the_whole_one_with_zeroed_heads_step_by_step_too(name):
-    whole, pruned, error = make_model(name), make_model(name), 1e-6 if name == "softmax" else 1e-10
+    # the hooks that zero heads are not called by a kernel
+    whole, pruned = make_model(name, rela_backend="plain"), make_model(name)
+    error = 1e-6 if name == "softmax" else 1e-10
     kept = parse_heads(FEWER)
     gone = [head for head in list_heads(whole) if head.number >= kept[head.site][head.layer]]
     remove_heads(pruned, gone)
@@ -403,7 +406,7 @@ def test_the_script_measures_what_is_missing_and_makes_the_table(data, trained, 
     assert {path.stem for path in folder.iterdir()} == names
     whole, half = (read_json(folder / f"{name}.json") for name in ("whole", "loss-0.5"))
     assert half["removed"] == 12 and half["parameters"] < whole["parameters"] and half["speed"]["median"] > 0
-    translated = translate(data, trained / "checkpoint_last.pt", tmp_path / "out", load_decoding(beam=1))
+    translated = translate(DataFolder(data), trained / "checkpoint_last.pt", tmp_path / "out", load_decoding(beam=1))
     assert translated.sentences == whole["sentences"]
     lines = [list(read_lines(path)) for path in (tmp_path / "out.bpe", data / "raw" / "test.xb")]
     assert score(*lines, "xb")["bleu"] == pytest.approx(whole["bleu"], abs=1e-6)

@@ -365,7 +365,7 @@ def test_the_synthetic_study_with_few_updates(tmp_path):
     # the test set itself as the gold set gives the same errors
     raw = tmp_path / "experiments" / "synthetic" / "raw"
     gold = [word for name in ("test.xa", "test.xb", "test.align") for word in ("--gold-alignment", raw / name)]
-    fourth = run_rela("study", "synthetic", *options, "--only", "cross", *gold, cwd=tmp_path)
+    fourth = run_rela("study", "synthetic", *options, "--only", "rela_g-cross", *gold, cwd=tmp_path)
     assert fourth.returncode == 0, fourth.stderr[-2000:]
     study = json.loads((tmp_path / "studies" / "synthetic" / "study.json").read_text())
     measured = study["gold_set"]["rows"]

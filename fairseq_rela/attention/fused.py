@@ -11,7 +11,8 @@ from ..kernels import backends
 from ..norms import RMSNorm
 from ..threshold import ThresholdedReLU
 from ..variants import Variant
-from .masks import as_minus_infinity
+from .announcement import announce
+from .inputs import as_minus_infinity
 from .observing import observe_projections
 from .plain import IncrementalState, VariantAttention
 from .precision import cast, dtype_of, full_precision
@@ -72,7 +73,7 @@ class FusedAttention(VariantAttention):
                 before_softmax,
                 need_head_weights,
             )
-        self.note_backend(kernel.name)
+        announce(self, kernel.name)
         return self._output(kernel, query, key, value, key_padding_mask, attn_mask), None
 
     def _kernel(

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..functional import at_least_float32
 from ..kernels.backends import is_future_mask
 from ..threshold import ThresholdedReLU
-from .masks import as_minus_infinity
+from .inputs import as_minus_infinity
 
 SCORES = 2**15  # of a sample, at most; its share of zeros is then known within half a point
 

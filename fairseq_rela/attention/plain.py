@@ -3,8 +3,7 @@
 Letters in shapes: B sentences, T queries, S keys, H heads, d the model size, d_h = d / H the size of a head.
 """
 
-import logging
-from typing import Dict, Optional, Set, Tuple
+from typing import Dict, Optional, Tuple
 
 import torch
 from fairseq.modules import MultiheadAttention
@@ -12,14 +11,12 @@ from torch import Tensor
 
 from ..threshold import ThresholdOptions
 from ..variants import Variant
-from .masks import as_minus_infinity
+from .announcement import announce
+from .inputs import as_minus_infinity, for_each_hypothesis
 from .observing import observe_scores
 from .precision import cast, dtype_of, full_precision
 
-logger = logging.getLogger(__name__)
-
 IncrementalState = Dict[str, Dict[str, Optional[Tensor]]]
-_announced: Set[str] = set()  # the names that note_backend has logged; each is logged once in a process
 
 
 class VariantAttention(MultiheadAttention):
@@ -105,7 +102,7 @@ class VariantAttention(MultiheadAttention):
         Returns:
             the output, ``(T, B, d)``, and the weights in float32 or float64, or None if they are not requested.
         """
-        self.note_backend("plain")
+        announce(self, "plain")
         dtype = dtype_of(self)  # under autocast, that of the inputs can be another
         with full_precision(self):
             scores, values = super().forward(
@@ -132,42 +129,18 @@ class VariantAttention(MultiheadAttention):
 
         Args:
             scores: S, ``(B*H, T, S)``.
-            values: V, ``(B*H, S, d_h)``, or ``(B'*H, S, d_h)`` as for :meth:`_for_each_hypothesis`.
+            values: V, ``(B*H, S, d_h)``, or ``(B'*H, S, d_h)`` as for :func:`for_each_hypothesis`.
         """
         weights = self.attn_weights(scores.view(-1, self.num_heads, scores.size(1), scores.size(2)))  # (B, H, T, S)
         dropped = self.dropout_module(weights).flatten(0, 1)  # (B*H, T, S)
-        context = torch.bmm(dropped, self._for_each_hypothesis(values, len(dropped)))  # (B*H, T, d_h)
+        context = torch.bmm(dropped, for_each_hypothesis(values, len(dropped), self.num_heads))  # (B*H, T, d_h)
         context = context.transpose(0, 1).reshape(scores.size(1), weights.size(0), self.embed_dim)  # (T, B, d)
         if self.attn_norm is not None:
             context = self.attn_norm(context)  # (T, B, d)
         return context, weights
-
-    def _for_each_hypothesis(self, values: Tensor, rows: int) -> Tensor:
-        """Return the values of each hypothesis, ``(B*H, S, d_h)``.
-
-        Args:
-            values: ``(B'*H, S, d_h)``. After ``set_beam_size`` the hypotheses of a sentence, which are neighbours in
-                the batch, share its values, and B is the beam size times B'; else B = B'.
-            rows: B * H.
-        """
-        if len(values) == rows:
-            return values
-        of_sentences = values.view(-1, self.num_heads, values.size(1), values.size(2))
-        return of_sentences.repeat_interleave(rows // len(values), dim=0).flatten(0, 1)
 
     def __prepare_scriptable__(self) -> MultiheadAttention:
         """Return the module that ``torch.jit.script`` compiles in place of this one."""
         from .scripted import ScriptedAttention  # a subclass of this class
 
         return ScriptedAttention(self)
-
-    def note_backend(self, name: str) -> None:
-        """Set ``last_backend``, and log it when training uses it for the first time.
-
-        Args:
-            name: ``plain`` or the name of a kernel.
-        """
-        self.last_backend = name
-        if self.training and name not in _announced:
-            _announced.add(name)
-            logger.info(f"attention: computed by {'plain PyTorch' if name == 'plain' else f'the kernel {name}'}")

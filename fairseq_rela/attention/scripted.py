@@ -12,7 +12,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
 from ..functional import at_least_float32
-from .masks import as_minus_infinity
+from .inputs import as_minus_infinity
 from .plain import VariantAttention
 from .scripted_weights import scripted_norm, scripted_weights
 

@@ -158,6 +158,8 @@ def default_tiles(kernel: str, dtype: torch.dtype, block_d: int, capability: Tup
             return Tiles(16, 16, 8, 2)
         if longest == 16:
             return Tiles(16, 16, 1 if block_d <= 64 else 4, 2)
+        if kernel == "grad_q" and block_d > 64:
+            return Tiles(32, 16, 8, 2)  # with 32 keys the sums for the threshold spill registers
         return Tiles(32, 32, 4 if block_d <= 64 else 8, 2)
     datacentre = capability[0] in (9, 10)  # Hopper and Blackwell: 227 KB of shared memory
     if longest <= 32:
