@@ -363,8 +363,9 @@ def test_the_synthetic_study_with_few_updates(tmp_path):
     assert third.returncode == 0 and "8 of 8 runs are already there" in third.stdout
     assert time.monotonic() - started < 60
     # the test set itself as the gold set gives the same errors
-    raw = tmp_path / "experiments" / "synthetic" / "raw"
-    gold = [word for name in ("test.xa", "test.xb", "test.align") for word in ("--gold-alignment", raw / name)]
+    names = ("data/text/test.xa", "data/text/test.xb", "raw/test.align")  # the links count tokens
+    paths = [tmp_path / "experiments" / "synthetic" / name for name in names]
+    gold = [word for path in paths for word in ("--gold-alignment", path)]
     fourth = run_rela("study", "synthetic", *options, "--only", "rela_g-cross", *gold, cwd=tmp_path)
     assert fourth.returncode == 0, fourth.stderr[-2000:]
     study = json.loads((tmp_path / "studies" / "synthetic" / "study.json").read_text())
