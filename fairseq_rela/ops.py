@@ -123,19 +123,22 @@ def gated_rms_norm(x: Tensor, gain: Tensor, gate: Optional[Tensor] = None, eps: 
         return plain_rms_norm(at_least_float32(x), at_least_float32(gain), gate, eps)
 
 
-def _register() -> None:
+def _register() -> Optional[torch.library.Library]:
     """Register the functions with ``torch.library``, which decomposes them as it does torch's own attention.
 
-    The names are registered once in a process, also if the package is imported again.
+    Returns:
+        the library, as long as which the operators exist; None where torch is older than 2.4, and where they are
+        registered already, because the package was imported under another name.
     """
-    if hasattr(torch.ops.fairseq_rela, "rela_attention"):
-        return
+    if not hasattr(torch.library, "custom_op") or hasattr(torch.ops.fairseq_rela, "rela_attention"):
+        return None
+    library = torch.library.Library("fairseq_rela", "FRAGMENT")
     for schema, function in _SCHEMAS.items():
-        _LIBRARY.define(schema)
-        _LIBRARY.impl(schema.split("(")[0], function, "CompositeImplicitAutograd")
+        library.define(schema)
+        library.impl(schema.split("(")[0], function, "CompositeImplicitAutograd")
+    return library
 
 
-_LIBRARY = torch.library.Library("fairseq_rela", "FRAGMENT")  # the operators exist as long as this object
 _SCHEMAS: Dict[str, Callable[..., Tensor]] = {
     "rela_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, "
     "bool is_causal=False, float? scale=None, Tensor? key_padding_mask=None) -> Tensor": rela_attention,
@@ -194,4 +197,4 @@ def _kernel(
     return backends.find(query, query.size(-1), None)[0] or backends.CPU
 
 
-_register()
+_LIBRARY = _register()
