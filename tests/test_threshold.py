@@ -26,6 +26,11 @@ from fairseq_rela.threshold import ThresholdedReLU, ThresholdOptions
 PAD = 1
 
 
+def parameters(model):
+    """Yield the parameters and buffers, without the buffer that fairseq 0.12.2 leaves uninitialised."""
+    return ((name, value) for name, value in model.state_dict().items() if not name.endswith("_float_tensor"))
+
+
 def thresholds(model):
     """Return the module of every threshold by the name of its attention."""
     return {n: m.attn_weights for n, m in model.named_modules() if isinstance(m, VariantAttention)}
@@ -169,7 +174,7 @@ def test_the_threshold_moves_to_the_target_without_padding_and_future(attention,
         assert share == pytest.approx(0.7, abs=2e-3), name
     before = copy.deepcopy(model.state_dict())
     model.eval()(*pairs)  # evaluation changes nothing
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(torch.equal(value, before[name]) for name, value in parameters(model))
 
 
 @pytest.mark.parametrize("target", [0.5, 0.9])
@@ -258,7 +263,7 @@ def test_a_resumed_training_continues_exactly_and_half_precision_keeps_the_buffe
     resumed = make_model(seed=3, rela_sparsity_target=0.7, rela_threshold_warmup=5).train()
     resumed.load_state_dict(saved)
     train(resumed, range(4, 7))
-    assert all(torch.equal(value, resumed.state_dict()[name]) for name, value in whole.state_dict().items())
+    assert all(torch.equal(value, resumed.state_dict()[name]) for name, value in parameters(whole))
     half = copy.deepcopy(whole).float().half()
     for one, other in zip(thresholds(half).values(), thresholds(whole).values()):
         assert one.threshold.dtype == one.observed.dtype == torch.float32
@@ -283,7 +288,7 @@ def test_models_without_the_options_have_no_new_parameters_and_old_configs_load(
     assert old.rela_threshold is None and old.rela_sparsity_target is None
     with_target = make_model(rela_sparsity_target=0.7)  # a checkpoint of ReLA-g can start it
     with_target.load_state_dict(model.state_dict())
-    assert all(torch.equal(value, with_target.state_dict()[name]) for name, value in model.state_dict().items())
+    assert all(torch.equal(value, with_target.state_dict()[name]) for name, value in parameters(model))
 
 
 def test_flags_and_hydra_keys_reach_the_attention():
