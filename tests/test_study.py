@@ -319,6 +319,16 @@ def test_a_missing_silver_alignment_stops_the_study_before_it_trains(configs, tm
         queue.prepare_data(folder)
 
 
+@pytest.mark.parametrize("resumed, seconds", [("", {"train": 12.5}), ("Loaded checkpoint x.pt (epoch 3)\n", {})])
+def test_a_training_that_was_interrupted_has_no_time(tmp_path, resumed, seconds):
+    """fairseq's log has the time of its last process only."""
+    for name, record in (("analysis", {"parameters": 7}), ("train", {"updates": 5, "computed_by": {}}), ("score", {})):
+        (tmp_path / f"{name}.json").write_text(json.dumps(record))
+    (tmp_path / "translate.json").write_text(json.dumps({"speed": None}))
+    (tmp_path / "train.log").write_text(f"{resumed}done training in 12.5 seconds\n")
+    assert performing._measured(tmp_path)["seconds"] == seconds
+
+
 def test_a_gold_set_needs_finished_runs_with_their_models(configs, tmp_path, capsys, monkeypatch):
     from fairseq_rela.cli import main
 

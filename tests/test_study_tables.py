@@ -233,6 +233,14 @@ def test_rows_beyond_the_paper_are_also_compared_at_their_own_settings():
     assert found["softmax"] == found["softmax (softmax-lr5e-3)"] == "-"
 
 
+def test_the_time_of_interrupted_runs_is_not_claimed():
+    study = make_study({"softmax": [34.0, 34.5], "rela_g": [32.0, 32.5]})
+    assert "took 15 minutes (median), all 4 together 60 minutes" in tables.effort(study)
+    study["rows"][0]["runs"][0]["seconds"] = {}
+    study["rows"][1]["runs"][0]["seconds"] = {"train": 1800.0}
+    assert "15 minutes (median of the 3 of 4 runs that were not interrupted); machine" in tables.effort(study)
+
+
 def test_the_short_table_has_four_rows_and_a_sentence():
     markdown = tables.short(full_study())
     table, sentence = markdown.split("\n\n")

@@ -18,7 +18,8 @@ from .folder import Run
 FORMAT = 1
 STAGES = ("train", "average", "translate", "score", "analyze")
 _VALIDATION = re.compile(r"valid on 'valid' subset .* nll_loss (\S+) .* num_updates (\d+)")
-_SECONDS = re.compile(r"done training in ([\d.]+) seconds")
+_SECONDS = re.compile(r"done training in ([\d.]+) seconds")  # of the last process of a training
+_RESUMED = "Loaded checkpoint"
 # fairseq's messages if the loss or a gradient is not finite
 _DIVERGED = re.compile(r"FloatingPointError|Nan/Inf|Minimum loss scale reached|not finite")
 _RECORDED = ("torch", "ve-fairseq", "fairseq-fixed", "fairseq", "entmax", "sacrebleu")
@@ -65,7 +66,7 @@ def perform(run: Run) -> Dict[str, Any]:
 def _measured(run: Path) -> Dict[str, Any]:
     """Return the results that the stages wrote to the folder of a training."""
     analysis, trained, log = read_record(run / "analysis.json"), read_record(run / "train.json"), _log(run)
-    seconds = _SECONDS.search(log)
+    seconds = None if _RESUMED in log else _SECONDS.search(log)
     return {
         "score": read_record(run / "score.json"),
         "updates": trained["updates"],

@@ -28,19 +28,17 @@ def rows(study: Dict[str, Any]) -> str:
     Rows with the baseline's settings are compared with it, other rows also with the row that differs from them only in
     having the baseline's attention.
     """
-    parts = [summary(study)]
-    for table in (paper_tables.table_1(study), paper_tables.training(study)):
-        columns = [[cell.text for cell in column] for column in zip(*table.head, *table.rows)]
-        used = [place for place, column in enumerate(columns) if set(column[1:]) != {text.NONE}]
-        names = sum(table.head[0][place].kind == paper_tables.TEXT for place in used)
-        shown = [columns[place] for place in used]
-        if table.rows and not parts[1:]:
-            shown.append(
-                ["difference to the same with " + paper_tables.baseline_name(study), *_to_same_settings(study)]
-            )
-        head, *body = zip(*shown)
-        parts.append(markdown(head, body, names))
-    return "\n\n".join([*parts, effort(study), f"`rela study {study['study']}` repeats it."])
+    quality = _measured_columns(paper_tables.table_1(study))
+    quality.append([f"difference to the same with {paper_tables.baseline_name(study)}", *_to_same_settings(study)])
+    training = _measured_columns(paper_tables.training(study))
+    parts = [markdown(head, body, head.index("model") + 1) for head, *body in (zip(*quality), zip(*training))]
+    return "\n\n".join([summary(study), *parts, effort(study), f"`rela study {study['study']}` repeats it."])
+
+
+def _measured_columns(table: Table) -> List[List[str]]:
+    """Return the columns of a table, each with its head, that have a number or a name."""
+    columns = ([cell.text for cell in column] for column in zip(*table.head, *table.rows))
+    return [column for column in columns if set(column[1:]) != {text.NONE}]
 
 
 def _to_same_settings(study: Dict[str, Any]) -> List[str]:
@@ -61,10 +59,12 @@ def effort(study: Dict[str, Any]) -> str:
     known = [number for number in seconds if number]
     if not known:
         return "The time of the runs was not recorded."
-    return (
-        f"Training a run took {text.duration(statistics.median(known))} (median), all {len(known)} together "
-        f"{text.duration(sum(known))} of one process's time; machine: {text.join(machines(study)) or 'not recorded'}."
-    )
+    middle, machine = text.duration(statistics.median(known)), text.join(machines(study)) or "not recorded"
+    if len(known) < len(seconds):
+        which = f"median of the {len(known)} of {len(seconds)} runs that were not interrupted"
+        return f"Training a run took {middle} ({which}); machine: {machine}."
+    together = f"all {len(known)} together {text.duration(sum(known))} of one process's time"
+    return f"Training a run took {middle} (median), {together}; machine: {machine}."
 
 
 def machines(study: Dict[str, Any]) -> List[str]:
