@@ -2,13 +2,15 @@
 
 import errno
 import os
-import shutil
 from pathlib import Path, PurePosixPath
 from typing import Dict, List, Optional, Sequence, Tuple
 from urllib.parse import unquote, urlsplit
 
+from tqdm import tqdm
+
 from ..errors import InputError
 from ..files.locks import only_process
+from ..files.outputs import join_files, refuse_small_disk
 from . import ledger
 from .spec import Download, Mirror
 from .transfer import Failed, Part, size_on_server, transfer
@@ -26,19 +28,18 @@ def fetch_all(downloads: Dict[str, Download], folder: Path, offline: Optional[Pa
     for name, size in needed.items():
         print(f"{name}: {'already here' if size == 0 else 'size unknown' if size is None else _human(size)}")
     total, unknown = sum(size or 0 for size in needed.values()), list(needed.values()).count(None)
-    free = shutil.disk_usage(next(place for place in (folder, *folder.absolute().parents) if place.exists())).free
-    more = f" and {unknown} of unknown size" if unknown else ""
-    print(f"to fetch: {_human(total)}{more}; free in {folder}: {_human(free)}", flush=True)
-    if total and total + _MARGIN > free:
-        raise InputError(
-            f"{folder}: {total / 1e9:.2f} GB are needed and {free / 1e9:.2f} GB free; make room or use another disk"
-        )
+    print(f"to fetch: {_human(total)}" + (f" and {unknown} of unknown size" if unknown else ""), flush=True)
+    refuse_small_disk(folder, total and total + _MARGIN)
     paths = {}
     for name, download in downloads.items():
         paths[name], entry = fetch(download, folder, offline)
         source = " + ".join(entry["url"]) or f"{paths[name]}, put there by hand"
         print(f"{name}: {_human(entry['bytes'])}, sha256 {entry['sha256']}, from {source}", flush=True)
     return paths
+
+
+def _human(size: int) -> str:
+    return tqdm.format_sizeof(size, "B")
 
 
 def sizes(downloads: Dict[str, Download], folder: Path, offline: Optional[Path] = None) -> Dict[str, Optional[int]]:
@@ -73,7 +74,7 @@ def fetch(download: Download, folder: Path, offline: Optional[Path] = None) -> T
     path = folder / download.name
     with only_process(path, "fetched"):
         if path.exists():
-            return path, ledger.entry_of(path, path, download.mirrors)
+            return path, _check_and_record(path, path, download.mirrors)
         try:
             return _use_mirrors(path, download) if offline is None else _use_offline(path, download, offline)
         except OSError as error:
@@ -98,15 +99,12 @@ def _use_mirrors(path: Path, download: Download) -> Tuple[Path, ledger.Entry]:
     reasons = []
     for mirror, parts in pairs:
         try:
-            entry = _fetch_from(mirror, parts)
-            ledger.add(path, entry)
-            os.replace(parts[0].path, path)
+            entry = _fetch_from(path, mirror, parts)
         except Failed as error:
             reasons.append(f"{' + '.join(mirror.parts)} ({error})")
             continue
-        except InputError:
-            _remove(every_part)
-            raise
+        ledger.record(path, entry)
+        os.replace(parts[0].path, path)
         _remove(every_part)
         return path, entry
     _remove([part for part in every_part if not part.size])
@@ -116,41 +114,23 @@ def _use_mirrors(path: Path, download: Download) -> Tuple[Path, ledger.Entry]:
     )
 
 
-def _fetch_from(mirror: Mirror, parts: Sequence[Part], again: bool = True) -> ledger.Entry:
-    """Download a file to its first part and check it; return its entry for the record.
-
-    A file that fails its check is downloaded once more, because the transfer may have damaged it.
-    """
+def _fetch_from(path: Path, mirror: Mirror, parts: Sequence[Part], again: bool = True) -> ledger.Entry:
+    """Download a file to its first part and check it; a damaged file is downloaded once more."""
     for part in parts:
         transfer(part)
-    _append(parts[0].path, [part.path for part in parts[1:]])
+    join_files([part.path for part in parts[1:]], parts[0].path)
     try:
-        return ledger.check(parts[0].path, mirror.parts, (mirror,))
+        return ledger.check(path, parts[0].path, [mirror], mirror.parts)
     except InputError as error:
         _remove(parts)
         if again:
-            return _fetch_from(mirror, parts, again=False)
-        raise Failed(str(error), again=False) from error
+            return _fetch_from(path, mirror, parts, again=False)
+        raise Failed(str(error)) from error
 
 
 def _remove(parts: Sequence[Part]) -> None:
     for part in parts:
         part.remove()
-
-
-def _append(target: Path, files: Sequence[Path]) -> None:
-    with open(target, "ab") as writer:
-        for file in files:
-            with open(file, "rb") as reader:
-                shutil.copyfileobj(reader, writer)
-        os.fsync(writer.fileno())
-
-
-def _human(size: int) -> str:
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= factor:
-            return f"{size / factor:.1f} {unit}"
-    return f"{size} bytes"
 
 
 # --- files fetched by the user -----------------------------------------------------------------------------------
@@ -165,32 +145,34 @@ def _use_offline(path: Path, download: Download, offline: Path) -> Tuple[Path, l
         raise InputError(f"{offline} has no file {names}; fetch {urls} by hand and put it there")
     if len(found) == 1:
         try:
-            return found[0], ledger.entry_of(path, found[0], mirrors)
+            return found[0], _check_and_record(path, found[0], mirrors)
         except InputError as error:
-            if found[0].name == download.name:
-                raise
-            raise InputError(
-                f"{error}; if that is another file of the same name, save the right one as {download.name}"
-            ) from error
+            hint = "if that is another file of the same name, save the right one as"
+            raise InputError(f"{error}; {hint} {download.name}") from error
     joined = path.with_name(path.name + ".joined.part")  # .part may hold an unfinished download
     try:
         joined.write_bytes(b"")
-        _append(joined, found)
-        entry = ledger.entry_of(path, joined, mirrors)
+        join_files(found, joined)
+        entry = _check_and_record(path, joined, mirrors)
         os.replace(joined, path)
     finally:
         joined.unlink(missing_ok=True)
     return path, entry
 
 
+def _check_and_record(path: Path, file: Path, mirrors: Sequence[Mirror]) -> ledger.Entry:
+    entry = ledger.check(path, file, mirrors)
+    ledger.record(path, entry)
+    return entry
+
+
 def _find_offline(download: Download, offline: Path) -> Tuple[List[Path], List[Mirror]]:
     """Return the file, or all its parts, in ``offline``, and the mirrors that it may come from; else empty lists."""
-    found = (
-        ([offline / name for name in group], mirrors)
-        for group, mirrors in _names_by_hand(download).items()
-        if all((offline / name).is_file() for name in group)
-    )
-    return next(found, ([], []))
+    for names, mirrors in _names_by_hand(download).items():
+        files = [offline / name for name in names]
+        if all(file.is_file() for file in files):
+            return files, mirrors
+    return [], []
 
 
 def _names_by_hand(download: Download) -> Dict[Tuple[str, ...], List[Mirror]]:

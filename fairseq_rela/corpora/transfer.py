@@ -1,7 +1,6 @@
 """Transfer one URL to a file: resume, retry, and notice if the file has changed on the server."""
 
 import logging
-import re
 from contextlib import suppress
 from pathlib import Path
 from time import sleep
@@ -19,22 +18,19 @@ logging.getLogger("urllib3").setLevel(logging.WARNING)  # importing fairseq turn
 _BLOCK = 1 << 16
 _TRIES = 5  # failed attempts in a row, at one mirror, after which the next mirror is tried
 _TIMEOUT = 60.0  # seconds without a byte after which an attempt fails
-_LONGEST_PAUSE = 60.0  # seconds between attempts
+_LONGEST_PAUSE = 60  # seconds between attempts
 _HEADERS = {"Accept-Encoding": "identity", "User-Agent": "fairseq-rela"}  # Content-Length is the file's size
 _NETWORK_ERRORS = (requests.RequestException, urllib3.exceptions.HTTPError)
 
 
 class Failed(Exception):
-    """Raised when an attempt to transfer a URL failed.
+    """Raised when a URL cannot be transferred."""
 
-    Attributes:
-        again: whether another attempt may succeed.
-        pause: seconds that must pass before it.
-    """
 
-    def __init__(self, reason: str, again: bool = True, pause: float = 0.0):
-        super().__init__(reason)
-        self.again, self.pause = again, pause
+class _Interrupted(Failed):
+    """Raised when an attempt failed and another one, after ``pause`` seconds, may succeed."""
+
+    pause = 0
 
 
 class Part:
@@ -89,22 +85,16 @@ def transfer(part: Part) -> None:
     while part.size != part.load()["total"]:
         try:
             _receive(part)
-        except Failed as error:
+        except _Interrupted as error:
             failures = 1 if part.size > most else failures + 1
             most = max(most, part.size)
-            if not error.again:
-                raise
             if failures >= _TRIES:
-                raise Failed(f"{error}, after {failures} tries", again=False) from error
-            sleep(max(error.pause, min(2.0 ** (failures - 1), _LONGEST_PAUSE)))
+                raise Failed(f"{error}, after {failures} tries") from error
+            sleep(max(error.pause, 2 ** (failures - 1)))
 
 
 def _receive(part: Part) -> None:
-    """Make one attempt to download the rest of a URL, from the end of the part on.
-
-    Raises:
-        Failed: the rest is not complete.
-    """
+    """Make one attempt to download the rest of a URL, from the end of the part on."""
     state, offset = part.load(), part.begun
     with _ask(part.url, offset) as response:
         length, version = _length(response), response.headers.get("ETag") or response.headers.get("Last-Modified")
@@ -116,7 +106,7 @@ def _receive(part: Part) -> None:
             or (length is not None and state["total"] not in (None, offset + length))
         ):
             part.save(None, None)  # so the next attempt starts this URL again
-            raise Failed("the file has changed on the server, or the server cannot resume")
+            raise _Interrupted("the file has changed on the server, or the server cannot resume")
         total = None if length is None else offset + length
         bar: Any = dict(total=total, initial=offset, desc=part.path.stem, unit="B", unit_scale=True, disable=None)
         with open(part.path, "r+b" if part.path.exists() else "wb") as file, tqdm(**bar) as progress:
@@ -128,31 +118,26 @@ def _receive(part: Part) -> None:
                 file.flush()  # so that nothing is lost when the process is killed
                 progress.update(len(block))
     if total is not None and part.size != total:
-        raise Failed(f"the connection was cut after {part.size} of {total} bytes")
+        raise _Interrupted(f"the connection was cut after {part.size} of {total} bytes")
     part.save(version, part.size)
 
 
 def _ask(url: str, offset: int) -> Any:
-    """Request a URL from byte ``offset`` on; return a response of status 200, or of 206 or 416 if ``offset`` > 0.
-
-    Raises:
-        Failed: for another status, a web page, or if there is no response.
-    """
+    """Request a URL from byte ``offset`` on; return a response of status 200, or of 206 or 416 if ``offset`` > 0."""
     rest = {"Range": f"bytes={offset}-"} if offset else {}
     try:
         response = requests.get(url, headers={**_HEADERS, **rest}, stream=True, timeout=_TIMEOUT)
     except (*_NETWORK_ERRORS, ValueError) as error:  # requests raises ValueError for a redirect to no address
-        raise Failed(_reason(error)) from error
+        raise _Interrupted(_reason(error)) from error
     status = response.status_code
     if (status == 200 and not _is_page(response)) or (offset and status in (206, 416)):
         return response
     response.close()
-    pause = response.headers.get("Retry-After", "")
-    raise Failed(
-        "a web page instead of the file" if status == 200 else f"status {status}",
-        again=status >= 500 or status == 429,
-        pause=min(float(pause), _LONGEST_PAUSE) if pause.isdecimal() else 0.0,
-    )
+    if status < 500 and status != 429:
+        raise Failed("a web page instead of the file" if status == 200 else f"status {status}")
+    busy, pause = _Interrupted(f"status {status}"), response.headers.get("Retry-After", "")
+    busy.pause = min(int(pause), _LONGEST_PAUSE) if pause.isdecimal() else 0
+    raise busy
 
 
 def _blocks(response: Any) -> Iterator[bytes]:
@@ -160,7 +145,7 @@ def _blocks(response: Any) -> Iterator[bytes]:
     try:
         yield from iter(lambda: response.raw.read(_BLOCK, decode_content=False), b"")
     except _NETWORK_ERRORS as error:
-        raise Failed(_reason(error)) from error
+        raise _Interrupted(_reason(error)) from error
 
 
 def size_on_server(url: str) -> Optional[int]:
@@ -174,7 +159,7 @@ def size_on_server(url: str) -> Optional[int]:
 
 def _length(response: Any) -> Optional[int]:
     length = response.headers.get("Content-Length", "")
-    return int(length) if re.fullmatch(r"[0-9]{1,18}", length) else None
+    return int(length) if length.isdecimal() and len(length) < 19 else None
 
 
 def _is_page(response: Any) -> bool:

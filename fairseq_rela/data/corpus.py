@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 from ..corpora.spec import SPLITS, Expected
 from ..errors import InputError
 from ..files.lines import count_lines, read_lines
+from ..files.outputs import refuse_small_disk
 from ..files.plain_text import refuse_not_text
 from ..files.records import sha256
 from .settings import Settings
@@ -75,17 +76,14 @@ class Corpus:
         """
         packed = {path: path.suffix == ".gz" for files in self.files.values() for path in files}
         size = sum(path.stat().st_size * (_UNPACKED if gz else 1) for path, gz in packed.items())
-        needed, free = _DISK * size / 1e9, shutil.disk_usage(folder).free / 1e9
+        needed = _DISK * size
         jieba = "zh" in settings.languages and settings.tokeniser != "none" and "train" not in settings.tokenised
         minutes = size / (_SPEED_OF_JIEBA if jieba else _SPEED) / workers / 60
         print(
             f"{size / 1e9:.2f} GB of raw text: about {minutes:.0f} minutes on {workers} cores, "
-            f"{needed:.1f} GB of disk ({free:.1f} are free)"
+            f"{needed / 1e9:.1f} GB of disk ({shutil.disk_usage(folder).free / 1e9:.1f} are free)"
         )
-        if needed > free:
-            raise InputError(
-                f"{folder}: about {needed:.1f} GB are needed, {free:.1f} are free; make room or choose another folder"
-            )
+        refuse_small_disk(folder, needed)
 
     def copy_raw(self, folder: Path, languages: Tuple[str, str]) -> None:
         """Copy the dev and test set, decompressed, and the subsets of the test set."""

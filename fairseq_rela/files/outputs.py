@@ -59,6 +59,30 @@ def _is_alive(process: int) -> bool:
     return True
 
 
+def join_files(files: Iterable[Path], target: Path) -> None:
+    """Append the bytes of files to ``target``."""
+    with open(target, "ab") as writer:
+        for file in files:
+            with open(file, "rb") as reader:
+                shutil.copyfileobj(reader, writer)
+        os.fsync(writer.fileno())
+
+
+def refuse_small_disk(folder: Path, needed: float) -> None:
+    """Raise if a disk has less than ``needed`` bytes free.
+
+    Args:
+        folder: a folder on the disk, which may not exist yet.
+
+    Raises:
+        InputError: the disk is too small.
+    """
+    free = shutil.disk_usage(next(place for place in (folder, *folder.absolute().parents) if place.exists())).free
+    if needed > free:
+        sizes = f"{needed / 1e9:.2f} GB are needed and {free / 1e9:.2f} GB are free"
+        raise InputError(f"{folder}: {sizes}; make room or use another disk")
+
+
 def refuse_overwriting(inputs: Iterable[PathLike], outputs: Iterable[PathLike]) -> None:
     """Raise if an output would overwrite an input.
 

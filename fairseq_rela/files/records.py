@@ -3,7 +3,9 @@
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Dict, Sequence
+
+from tqdm import tqdm
 
 from ..errors import InputError
 from .lines import PathLike
@@ -48,17 +50,30 @@ def read_record(path: PathLike) -> Dict[str, Any]:
     return record
 
 
+def checksums(path: PathLike, algorithms: Sequence[str], progress: bool = False) -> Dict[str, str]:
+    """Return checksums of a file in hexadecimal, by the names of their algorithms in ``hashlib``.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    digests = {name: hashlib.new(name) for name in algorithms}
+    bar: Any = dict(desc=f"check {Path(path).name}", unit="B", unit_scale=True, leave=False)
+    try:
+        size = Path(path).stat().st_size
+        with open(path, "rb") as file, tqdm(total=size, disable=None if progress else True, **bar) as shown:
+            for block in iter(lambda: file.read(1 << 20), b""):
+                for digest in digests.values():
+                    digest.update(block)
+                shown.update(len(block))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    return {name: digest.hexdigest() for name, digest in digests.items()}
+
+
 def sha256(path: PathLike) -> str:
     """Return the SHA-256 checksum of a file in hexadecimal.
 
     Raises:
         InputError: the file cannot be read.
     """
-    digest = hashlib.sha256()
-    try:
-        with open(path, "rb") as file:
-            for block in iter(lambda: file.read(1 << 20), b""):
-                digest.update(block)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
-    return digest.hexdigest()
+    return checksums(path, ["sha256"])["sha256"]
