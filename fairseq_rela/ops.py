@@ -1,7 +1,8 @@
 r"""Rectified linear attention and its norm for any PyTorch model; torch is the only package that this module imports.
 
 Both are compositions of torch's functions: ``torch.compile`` and ``torch.export`` trace them, and autograd derives
-them. On a GPU, outside of a trace, the kernels of :mod:`fairseq_rela.kernels` compute the attention where they can.
+them. On a GPU, outside of a trace, the kernels of :mod:`fairseq_rela.kernels` compute the attention where they can;
+on a CPU, code compiled for long inputs calls one operator, :mod:`fairseq_rela.kernels.compiled_attention`.
 They are also registered with ``torch.library``, as ``torch.ops.fairseq_rela.rela_attention`` and ``gated_rms_norm``.
 """
 
@@ -28,10 +29,12 @@ def rela_attention(
     is_causal: bool = False,
     scale: Optional[float] = None,
     key_padding_mask: Optional[Tensor] = None,
+    threshold: Optional[Tensor] = None,
 ) -> Tensor:
-    r"""Return :math:`dropout(\max(scale\, Q K^T + mask, 0))\, V`, rectified linear attention without its norm.
+    r"""Return :math:`dropout(\max(scale\, Q K^T + mask - \theta, 0))\, V`, rectified linear attention without its norm.
 
-    The arguments are those of :func:`torch.nn.functional.scaled_dot_product_attention`, and ``key_padding_mask``.
+    The arguments are those of :func:`torch.nn.functional.scaled_dot_product_attention`, ``key_padding_mask`` and
+    ``threshold``.
     Forbidden keys have the weight 0, and a query without an allowed key gives 0. Like there, dropout is applied
     whenever ``dropout_p`` is above 0: give 0 in evaluation.
 
@@ -44,6 +47,7 @@ def rela_attention(
         is_causal: query i sees only the keys 0 to i; not together with ``attn_mask``.
         scale: factor of the scores; None for :math:`1 / \sqrt{d_h}`.
         key_padding_mask: ``(B, S)``; boolean, True at padding, or added to the scores.
+        threshold: :math:`\theta` of each head, ``(H,)``, for a query ``(B, H, T, d_h)``; None for 0. It can be learnt.
 
     Returns:
         ``(B, ..., T, d_v)``, in float64 for float64 and otherwise in float32: a sum of weights that are not
@@ -53,7 +57,7 @@ def rela_attention(
         InputError: shapes or the types of masks do not fit, both ``attn_mask`` and ``is_causal`` are given, or
             ``dropout_p`` is not in [0, 1].
     """
-    refuse_shapes(query, key, value, attn_mask, key_padding_mask)
+    refuse_shapes(query, key, value, attn_mask, key_padding_mask, threshold)
     if attn_mask is not None and is_causal:
         raise InputError("rela_attention: attn_mask and is_causal exclude each other; put the future into attn_mask")
     if not 0.0 <= dropout_p <= 1.0:
@@ -71,6 +75,7 @@ def rela_attention(
             key_padding_mask=key_padding_mask,
             is_causal=is_causal,
             dropout_p=dropout_p,
+            threshold=None if threshold is None else at_least_float32(threshold),
         )
 
 
@@ -80,13 +85,14 @@ def rela_weights(
     attn_mask: Optional[Tensor] = None,
     scale: Optional[float] = None,
     key_padding_mask: Optional[Tensor] = None,
+    threshold: Optional[Tensor] = None,
 ) -> Tensor:
     """Return the weights of :func:`rela_attention` before dropout, ``(B, ..., T, S)``, with the same arguments.
 
     Raises:
         InputError: shapes do not fit.
     """
-    refuse_shapes(query, key, key, attn_mask, key_padding_mask)
+    refuse_shapes(query, key, key, attn_mask, key_padding_mask, threshold)
     with _without_autocast(query.device):
         return attention_weights(
             at_least_float32(query),
@@ -94,6 +100,7 @@ def rela_weights(
             attn_mask,
             key_padding_mask,
             scale=query.size(-1) ** -0.5 if scale is None else scale,
+            threshold=threshold,
         )
 
 
@@ -141,13 +148,19 @@ def _register() -> Optional[torch.library.Library]:
 
 _SCHEMAS: Dict[str, Callable[..., Tensor]] = {
     "rela_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, "
-    "bool is_causal=False, float? scale=None, Tensor? key_padding_mask=None) -> Tensor": rela_attention,
+    "bool is_causal=False, float? scale=None, Tensor? key_padding_mask=None, Tensor? threshold=None) "
+    "-> Tensor": rela_attention,
     "gated_rms_norm(Tensor x, Tensor gain, Tensor? gate=None, float eps=1e-8) -> Tensor": gated_rms_norm,
 }
 
 
 def refuse_shapes(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], key_padding_mask: Optional[Tensor]
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Optional[Tensor],
+    key_padding_mask: Optional[Tensor],
+    threshold: Optional[Tensor],
 ) -> None:
     """Raise an error if the shapes of the arguments of :func:`rela_attention` do not fit together, or a mask's type.
 
@@ -171,6 +184,8 @@ def refuse_shapes(
             raise InputError(f"attn_mask {mask} does not broadcast to the scores {scores}")
     if key_padding_mask is not None and (len(scores) < 3 or tuple(key_padding_mask.shape) != (scores[0], k[-2])):
         raise InputError(f"key_padding_mask {tuple(key_padding_mask.shape)} is not (B, S) of the scores {scores}")
+    if threshold is not None and (len(q) != 4 or tuple(threshold.shape) != q[1:2]):
+        raise InputError(f"threshold {tuple(threshold.shape)} is not (H,) of the query {q}")
 
 
 def _without_autocast(device: torch.device) -> ContextManager:

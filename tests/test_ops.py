@@ -70,6 +70,7 @@ def test_padding_and_the_future_are_those_of_a_loop(scale, size):
         torch.testing.assert_close(ours.detach(), expected)
 
 
+@pytest.mark.skipif(not hasattr(F, "scaled_dot_product_attention"), reason="torch before 2.0")
 def test_the_arguments_mean_what_they_mean_in_torchs_function():
     """Of one allowed key softmax makes the weight 1; its own context, times the rectified score, is ours."""
     q, k, v = (x.detach() for x in qkv())
@@ -98,6 +99,17 @@ def test_a_query_without_an_allowed_key_gives_zero_and_no_gradient():
         assert not normed.any()
         for gradient in torch.autograd.grad(normed.sum(), (q, k, v)):
             assert not gradient.any()
+
+
+def test_a_threshold_is_subtracted_from_the_scores_of_its_head():
+    q, k, v = qkv()
+    threshold = torch.tensor([0.5, -0.25, 0.0], dtype=torch.float64, requires_grad=True)
+    expected = loop(q, k, v, added=-threshold[:, None, None].expand(B, H, T, S))
+    torch.testing.assert_close(rela_attention(q, k, v, threshold=threshold).detach(), expected)
+    torch.testing.assert_close(
+        rela_weights(q, k, threshold=threshold) @ v, rela_attention(q, k, v, threshold=threshold)
+    )
+    assert torch.autograd.gradcheck(lambda *a: rela_attention(*a[:3], threshold=a[3]), (q, k, v, threshold))
 
 
 def test_other_numbers_of_dimensions():
@@ -214,6 +226,8 @@ def test_the_gated_norm_is_that_of_a_loop():
         (((2, 3, 4), (2, 5, 4), (2, 5, 4)), dict(attn_mask=torch.ones(3, 5), is_causal=True), "exclude"),
         (((2, 3, 4), (2, 5, 4), (2, 5, 4)), dict(key_padding_mask=torch.ones(5, 2)), "key_padding_mask"),
         (((2, 3, 4), (2, 5, 4), (2, 5, 4)), dict(dropout_p=1.5), "dropout_p"),
+        (((2, 3, 4), (2, 5, 4), (2, 5, 4)), dict(threshold=torch.ones(2)), "threshold"),
+        (((1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 5, 4)), dict(threshold=torch.ones(3)), "threshold"),
         (((2, 3, 4), (2, 5, 4), (2, 5, 4)), dict(attn_mask=torch.ones(3, 5, dtype=torch.uint8)), "attn_mask is"),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Callable, NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor
 
-from . import gpu, relu_attention, rms_norm
+from . import compiled_attention, gpu, rms_norm
 
 CHOICES = {
     "auto": "a fused kernel if there is one, else plain PyTorch",
@@ -32,7 +32,7 @@ class Kernel(NamedTuple):
     takes_half: bool
 
 
-CPU = Kernel("cpu", relu_attention.attend, rms_norm.rms_norm, takes_half=False)
+CPU = Kernel("cpu", compiled_attention.attend, rms_norm.rms_norm, takes_half=False)
 
 
 def find(query: Tensor, head_dim: int, attn_mask: Optional[Tensor]) -> Tuple[Optional[Kernel], str]:

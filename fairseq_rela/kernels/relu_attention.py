@@ -4,8 +4,9 @@ ReLU needs no sum over a row, so the rows of the scores can be computed in tiles
 long inputs, only one tile of the scores and weights exists at a time, and the backward pass computes it again.
 """
 
+import math
 from functools import partial
-from typing import Callable, Optional
+from typing import Callable, Iterator, List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,8 @@ from .tracing import is_compiling
 TILED_FROM = 512  # keys; with fewer, computing the scores twice takes longer than reading them from memory
 CACHED = 32 * 2**20  # bytes; smaller scores are not divided into tiles, because they fit into the caches
 TILE = 16 * 2**20  # bytes of the scores of a tile
+
+Tile = Tuple[Tensor, Tensor, Tensor, Optional[Tensor], Optional[Tensor]]
 
 
 def attend(
@@ -30,6 +33,7 @@ def attend(
     is_causal: bool = False,
     dropout_p: float = 0.0,
     threshold: Optional[Tensor] = None,
+    generator: Optional[torch.Generator] = None,
 ) -> Tensor:
     r"""Return :math:`dropout(\max(scale\, Q K^T + mask - \theta, 0))\, V` for each sentence and head.
 
@@ -43,45 +47,71 @@ def attend(
         is_causal: query i sees only the keys 0 to i; not together with ``attn_mask``.
         dropout_p: probability of dropping a weight; 0 in evaluation.
         threshold: :math:`\theta` of each head, ``(H,)``, for inputs ``(B, H, T, d_h)``; None for 0.
+        generator: draws the dropout of tiles, without gradients; None for torch's default generator.
 
     Returns:
         the context, ``(B, ..., T, d_v)``.
     """
-    tgt_len, src_len = query.size(-2), key.size(-2)
-    if is_causal:
-        attn_mask = query.new_full((tgt_len, src_len), -torch.inf).triu(1)
     compute = partial(_attend_to_all, scale=scale, dropout_p=dropout_p, threshold=threshold)
-    if is_compiling() or src_len < TILED_FROM or not query.shape[:-2] == key.shape[:-2] == value.shape[:-2]:
-        return compute(query, key, value, attn_mask, key_padding_mask)
-    row_bytes = query[:1, ..., :1, :1].numel() * src_len * query.element_size()  # of a query's scores
-    if query.dim() == 2 or len(query) * tgt_len * row_bytes < CACHED:
-        return compute(query, key, value, attn_mask, key_padding_mask)
-    kept = 65536 - round(dropout_p * 65536)
-    if 0 < kept < 65536:  # the backward pass draws the same numbers again
-        compute = partial(compute, drop=drop_by_16_bits)
-        value = value * (65536 / kept)
+    if is_compiling() or not is_tiled(query, key, value):
+        mask = _future(query, 0, query.size(-2), key.size(-2)) if is_causal else attn_mask
+        return compute(query, key, value, mask, key_padding_mask)
+    if draws_16_bits(dropout_p):  # the backward pass draws the same numbers again
+        compute = partial(compute, drop=partial(drop_by_16_bits, generator=generator))
+        value = value * factor_of_kept(dropout_p)
     if torch.is_grad_enabled():
         compute = partial(checkpoint, compute, use_reentrant=False, preserve_rng_state=dropout_p > 0)
-    rows = max(TILE // row_bytes, 1)
-    masks = [None] * len(query)
-    if attn_mask is not None:
-        masks = attn_mask.expand(*query.shape[:-1], src_len).split(1)
-    padding = [None] * len(query) if key_padding_mask is None else key_padding_mask.split(1)
-    sentences = zip(*(x.split(1) for x in (query, key, value)), masks, padding)  # split has a cheap gradient
-    return torch.cat(
-        [
-            torch.cat(
-                [
-                    compute(part, keys, values, part_mask, padded)
-                    for part, part_mask in zip(
-                        queries.split(rows, dim=-2), [None] * tgt_len if mask is None else mask.split(rows, dim=-2)
-                    )
-                ],
-                dim=-2,
-            )
-            for queries, keys, values, mask, padded in sentences
-        ]
-    )
+    sentences = tiles(query, key, value, attn_mask, key_padding_mask, is_causal)
+    return torch.cat([torch.cat([compute(*tile) for tile in sentence], dim=-2) for sentence in sentences])
+
+
+def is_tiled(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Return whether the scores are so large that :func:`attend` computes them in tiles."""
+    if query.dim() == 2 or key.size(-2) < TILED_FROM or not query.shape[:-2] == key.shape[:-2] == value.shape[:-2]:
+        return False
+    return len(query) * query.size(-2) * _row_bytes(query, key) >= CACHED
+
+
+def rows_of_tile(query: Tensor, key: Tensor) -> int:
+    """Return the number of queries in a tile."""
+    return max(TILE // _row_bytes(query, key), 1)
+
+
+def _row_bytes(query: Tensor, key: Tensor) -> int:
+    """Return the bytes of the scores of one query in all heads of a sentence."""
+    return math.prod(query.shape[1:-2]) * key.size(-2) * query.element_size()
+
+
+def tiles(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Optional[Tensor],
+    key_padding_mask: Optional[Tensor],
+    is_causal: bool,
+) -> Iterator[List[Tile]]:
+    """Yield the tiles of each sentence: queries, keys, values, mask and padding, with the arguments of :func:`attend`.
+
+    A tile is a view of the arguments, of one sentence and of :func:`rows_of_tile` queries.
+    """
+    rows, src_len = rows_of_tile(query, key), key.size(-2)
+    full = None if attn_mask is None else attn_mask.expand(*query.shape[:-1], src_len)
+    sentences = zip(*(x.split(1) for x in (query, key, value)))  # split has a cheap gradient
+    for number, (queries, keys, values) in enumerate(sentences):
+        padding = None if key_padding_mask is None else key_padding_mask[number : number + 1]
+        sentence: List[Tile] = []
+        for place, part in enumerate(queries.split(rows, dim=-2)):
+            first, last = place * rows, place * rows + part.size(-2)
+            mask = None if full is None else full[number : number + 1, ..., first:last, :]
+            if is_causal:
+                mask = _future(query, first, last, src_len)
+            sentence.append((part, keys, values, mask, padding))
+        yield sentence
+
+
+def _future(query: Tensor, first: int, last: int, src_len: int) -> Tensor:
+    """Return minus infinity at the keys after each query from ``first`` to ``last``, and 0 elsewhere."""
+    return query.new_full((last - first, src_len), -torch.inf).triu(1 + first)
 
 
 def attention_weights(
@@ -128,11 +158,22 @@ def _attend_to_all(
     return torch.matmul(drop(weights, dropout_p), value)
 
 
-def drop_by_16_bits(weights: Tensor, p: float) -> Tensor:
+def draws_16_bits(p: float) -> bool:
+    """Return whether :func:`drop_by_16_bits` can drop a share p, rounded to a multiple of 2^-16, and keep another."""
+    return 0 < round(p * 65536) < 65536
+
+
+def factor_of_kept(p: float) -> float:
+    """Return the factor of the weights that :func:`drop_by_16_bits` keeps, so that their expectation is unchanged."""
+    return 65536 / (65536 - round(p * 65536))
+
+
+def drop_by_16_bits(weights: Tensor, p: float, generator: Optional[torch.Generator] = None) -> Tensor:
     """Return the weights, with 0 at a share p, a multiple of 2^-16; other weights are not scaled as by ``F.dropout``.
 
     Four weights share a random number, which takes a fraction of the time of ``F.dropout`` on a CPU.
     """
-    drawn = torch.empty((weights.numel() + 3) // 4, dtype=torch.int64, device=weights.device).random_(-(2**63), None)
+    drawn = torch.empty((weights.numel() + 3) // 4, dtype=torch.int64, device=weights.device)
+    drawn.random_(-(2**63), None, generator=generator)
     bits = drawn.view(torch.int16)[: weights.numel()].view(weights.shape)
     return weights.masked_fill(bits < round(p * 65536) - 32768, 0.0)
