@@ -6,6 +6,7 @@ import random
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import numpy
 import pytest
@@ -13,6 +14,7 @@ import yaml
 from conftest import ROOT, run_rela
 
 from fairseq_rela.errors import InputError
+from fairseq_rela.experiment import training
 from fairseq_rela.experiment.composed import checksums
 from fairseq_rela.files.configs import FOLDER_VARIABLE
 from fairseq_rela.study import gold_set, queue, spec, statistics
@@ -95,6 +97,15 @@ def test_jobs_are_ordered_by_seed_and_name_their_folders(configs):
         ),
         ({"gold": "x"}, "gold_kind is missing"),
         ({"ranking": 1}, "ranking: 1; give true or false"),
+        (
+            {"rows": [{"label": "softmax", "attention": "relu", "start": "x"}]},
+            "'x', which is not the label of an earlier",
+        ),
+        ({"rows": [{"label": "softmax", "attention": "relu", "start": "softmax"}]}, "not the label of an earlier row"),
+        (
+            {"rows": [*BASE["rows"], {"label": "b", "attention": "relu", "start": "cross"}]},
+            "cross, which lacks the seed 1",
+        ),
     ],
 )
 def test_a_wrong_study_is_refused_in_one_line(configs, changes, words):
@@ -296,6 +307,41 @@ def test_the_queue_continues_after_a_failure_and_repeats_no_job(configs, tmp_pat
     assert len(list((folder.records).glob("*.json"))) == 4
 
 
+def test_a_run_waits_for_the_model_that_starts_it(configs, tmp_path):
+    """With three processes the runs of softmax would otherwise run beside those that start from it."""
+    rows = [
+        {"label": "softmax", "attention": "softmax"},
+        {"label": "later", "attention": "rela_g", "start": "softmax", "overrides": ["optimization.max_epoch=2"]},
+    ]
+    configs(rows=rows)
+    folder = StudyFolder(spec.load_study("one"), tmp_path / "out", tmp_path / "root")
+    runs = {run.name: run for run in folder.runs}
+    experiment = runs["later.seed-2"].experiment
+    assert experiment.run.name == "rela_g.max_epoch-2.start-softmax.seed-2.seed-2"
+    assert experiment.start_model == runs["softmax.seed-2"].experiment.average
+    with pytest.raises(InputError, match=r"--start softmax.seed-2: .*average.pt is missing; train that run first"):
+        experiment.check()
+    facts = json.dumps([(str(run.record), run.job.seed, run.made_of()) for run in folder.runs])
+    queue.run_queue(folder.runs, 3, [sys.executable, "-c", WORKER.format(fixed=True, runs=facts)])
+    spans = {name: json.loads(run.record.read_text())["span"] for name, run in runs.items()}
+    for seed in (1, 2):
+        assert spans[f"later.seed-{seed}"][0] > spans[f"softmax.seed-{seed}"][1]
+    configs(rows=[rows[0], {**rows[1], "start": None}])
+    changed = StudyFolder(spec.load_study("one"), tmp_path / "out", tmp_path / "root")
+    with pytest.raises(InputError, match="was measured with other start"):
+        changed.runs[1].finished()
+
+
+def test_a_start_model_is_loaded_unless_a_checkpoint_is_restored(tmp_path):
+    from fairseq_rela.data.folder import DataFolder
+
+    data = mock.Mock(spec=DataFolder, path=tmp_path)
+    one = training._Training("synthetic", "rela_g", data, tmp_path / "run", [], tmp_path / "average.pt")
+    assert f"checkpoint.finetune_from_model={tmp_path}/average.pt" in one.arguments(None)
+    resumed = " ".join(one.arguments(tmp_path / "checkpoint2.pt"))
+    assert "finetune" not in resumed and f"checkpoint.restore_file={tmp_path}/checkpoint2.pt" in resumed
+
+
 def test_the_options_only_run_and_list(configs, tmp_path, capsys, monkeypatch):
     from fairseq_rela.cli import main
 
@@ -327,6 +373,7 @@ def test_a_training_that_was_interrupted_has_no_time(tmp_path, resumed, seconds)
     (tmp_path / "translate.json").write_text(json.dumps({"speed": None}))
     (tmp_path / "train.log").write_text(f"{resumed}done training in 12.5 seconds\n")
     assert performing._measured(tmp_path)["seconds"] == seconds
+    assert performing._measured(tmp_path, Path("x.pt"))["seconds"] == {"train": 12.5}  # the model that starts it
 
 
 def test_a_gold_set_needs_finished_runs_with_their_models(configs, tmp_path, capsys, monkeypatch):
@@ -348,20 +395,21 @@ def test_a_gold_set_needs_finished_runs_with_their_models(configs, tmp_path, cap
 
 @pytest.mark.slow
 def test_the_synthetic_study_with_few_updates(tmp_path):
-    """Four rows with two seeds, one row before the others; a third call trains no model."""
+    """Two rows with two seeds, one row before the other; a third call trains no model."""
     pytest.importorskip("matplotlib")
     overrides = [
         *("optimization.max_update=10", "checkpoint.save_interval_updates=2", "dataset.max_tokens=500"),
         *("lr_scheduler.warmup_updates=5", "lr_scheduler.warmup_init_lr=1e-4", "dataset.disable_validation=true"),
     ]
     options = ["--jobs", 2, *(word for override in overrides for word in ("--override", override))]
-    first = run_rela("study", "synthetic", *options, "--only", "rela_g", cwd=tmp_path)
+    rows = ["--only", "softmax", "--only", "rela_g-cross"]
+    first = run_rela("study", "synthetic", *options, *rows[2:], cwd=tmp_path)
     assert first.returncode == 0, first.stderr[-2000:]
-    second = run_rela("study", "synthetic", *options, cwd=tmp_path)
+    second = run_rela("study", "synthetic", *options, *rows, cwd=tmp_path)
     assert second.returncode == 0, second.stderr[-2000:]
-    assert "2 of 8 runs are already there" in second.stdout
+    assert "2 of 4 runs are already there" in second.stdout
     study = json.loads((tmp_path / "studies" / "synthetic" / "study.json").read_text())
-    assert [len(row["runs"]) for row in study["rows"]] == [2, 2, 2, 2]
+    assert [len(row["runs"]) for row in study["rows"]] == [2, 0, 0, 2]
     for row in study["rows"]:
         for run in row["runs"]:
             assert run["state"] == "done" and run["updates"] == 10 and run["score"]["sentences"] == 300
@@ -369,8 +417,8 @@ def test_the_synthetic_study_with_few_updates(tmp_path):
     cross = study["rows"][3]
     assert cross["difference"]["bleu"]["n"] == 2 and set(cross["bootstrap"]) == {"1", "2"}
     started = time.monotonic()
-    third = run_rela("study", "synthetic", *options, cwd=tmp_path)
-    assert third.returncode == 0 and "8 of 8 runs are already there" in third.stdout
+    third = run_rela("study", "synthetic", *options, *rows, cwd=tmp_path)
+    assert third.returncode == 0 and "4 of 4 runs are already there" in third.stdout
     assert time.monotonic() - started < 60
     # the test set itself as the gold set gives the same errors
     names = ("data/text/test.xa", "data/text/test.xb", "raw/test.align")  # the links count tokens

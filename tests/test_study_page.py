@@ -146,6 +146,19 @@ def test_a_long_interval_of_two_seeds_ends_at_the_frame():
     assert 29 < low < 30 and 31 < high < 32
 
 
+def test_a_study_without_rows_of_table_1_judges_no_claim(tmp_path):
+    study = quick_study({"softmax": [34.0, 35.0], "rela_g": [33.0, 32.0]})
+    write_study(study, tmp_path / "with")
+    for row in study["rows"]:
+        row["table_1"] = None
+    write_study(study, tmp_path / "without")
+    for name in ("study.html", "study.md"):
+        pages = [(tmp_path / folder / name).read_text(encoding="utf-8") for folder in ("with", "without")]
+        assert ["cannot be told" in page for page in pages] == [True, False]
+        assert ["claims" in page.split("</style>")[-1] for page in pages] == [True, False]
+    assert "every row is compared with softmax." in pages[1]
+
+
 def test_names_in_figures_fit_and_differ():
     study = make_study({"softmax": [34.0], "rela_g": [33.0], "rela_g-lr5e-3": [33.0]})
     study["rows"][2].update(label="rela_g-learning-rate-5e-3", table_1=None)

@@ -31,6 +31,12 @@ def _reproduce_options(parser: Parser) -> None:
         help="for the stage analyze: a folder with sentences and gold word links of the languages, such as test.de-en "
         "and deen.talp; or its files, with this option repeated for each",
     )
+    parser.add_argument(
+        "--start",
+        metavar="RUN",
+        help="start from the averaged model of another run of the task, such as softmax: the name of its folder in "
+        "ROOT/TASK",
+    )
     add_shared(parser, "--root", "--choose", "--offline", "--workers", "--moses", "--override")
 
 
@@ -41,7 +47,7 @@ def _reproduce(options: Options) -> None:
     from ..experiment.shown import result_table
 
     experiment = Experiment(
-        **values(options, "task", "attention", "root", "raw", "workers", "offline", "moses"),
+        **values(options, "task", "attention", "root", "raw", "workers", "offline", "moses", "start"),
         overrides=tuple(options.override),
         choose=tuple(options.choose),
         gold_alignment=tuple(options.gold_alignment),

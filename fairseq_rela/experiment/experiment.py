@@ -26,6 +26,7 @@ class Experiment:
             :func:`fairseq_rela.experiment.naming.run_name`). TASK includes the non-default choices of ``choose``.
         raw: a folder with the raw corpus; replaces the stages download and extract.
         overrides: Hydra overrides, such as ``optimization.max_epoch=3``.
+        start: name of the folder of another run of the task, whose averaged checkpoint starts the model.
         workers: number of processes that prepare the text; None uses all cores.
         choose: ``KEY=VALUE`` for each choice of data that is not the task's default.
         offline: a folder with files downloaded elsewhere; nothing is downloaded.
@@ -46,6 +47,7 @@ class Experiment:
     moses: Optional[Path] = None
     gold: Optional[Path] = None
     gold_alignment: Tuple[Path, ...] = ()
+    start: Optional[str] = None
 
     @cached_property
     def spec(self) -> Task:
@@ -75,7 +77,13 @@ class Experiment:
     @property
     def run(self) -> Path:
         """The folder of the run: checkpoints, translations, records."""
-        return self.folder / run_name(self.attention, self.overrides)
+        start = () if self.start is None else (f"start={self.start}",)
+        return self.folder / run_name(self.attention, (*start, *self.overrides))
+
+    @property
+    def start_model(self) -> Optional[Path]:
+        """The checkpoint that starts the model, or None."""
+        return None if self.start is None else self.folder / self.start / "average.pt"
 
     @property
     def average(self) -> Path:
@@ -108,6 +116,8 @@ class Experiment:
         self.spec  # noqa: B018  raises for unknown tasks and choices
         with self.open_gold_set():
             pass
+        if self.start_model is not None and not self.start_model.is_file():
+            raise InputError(f"--start {self.start}: {self.start_model} is missing; train that run first")
         for option, folder in (("--offline", self.offline), ("--raw", self.raw), ("--moses", self.moses)):
             if folder is not None and not folder.is_dir():
                 raise InputError(f"{option} {folder}: no such folder")

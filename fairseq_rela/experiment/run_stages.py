@@ -22,7 +22,14 @@ _SUBSET = re.compile(r"raw/test\.(.+)\.lines")
 
 def train(experiment: Experiment) -> None:
     """Train the model of the run, see :func:`fairseq_rela.experiment.training.train`."""
-    training.train(experiment.task, experiment.attention, experiment.data, experiment.run, experiment.overrides)
+    training.train(
+        experiment.task,
+        experiment.attention,
+        experiment.data,
+        experiment.run,
+        experiment.overrides,
+        experiment.start_model,
+    )
 
 
 def average(experiment: Experiment) -> None:

@@ -3,7 +3,7 @@
 import re
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from .. import checkpoints, safe_loading
 from ..data.folder import DataFolder
@@ -11,7 +11,7 @@ from ..errors import InputError
 from ..files.commands import refuse_misread, run_fairseq
 from ..files.configs import config_folder
 from ..files.locks import only_process
-from ..files.records import write_json
+from ..files.records import sha256, write_json
 from ..user_dir import user_code, user_dir
 from ..variants import find_variant
 from . import resuming
@@ -24,7 +24,14 @@ from .tasks import load_task, require_task
 _COMPUTED_BY = re.compile(r"attention: computed by (.+)$", re.MULTILINE)
 
 
-def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequence[str] = ()) -> None:
+def train(
+    task: str,
+    attention: str,
+    data: Path,
+    save_dir: Path,
+    overrides: Sequence[str] = (),
+    start: Optional[Path] = None,
+) -> None:
     """Train with ``fairseq-hydra-train`` and the shipped configuration, or resume an interrupted run.
 
     The checkpoint to restore is loaded before training. If ``checkpoint_last.pt`` is damaged, training resumes from
@@ -37,10 +44,11 @@ def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequ
         data: a prepared data folder.
         save_dir: the folder for checkpoints, log and records.
         overrides: Hydra overrides.
+        start: a checkpoint whose parameters start the model; parameters that it lacks start as usual.
 
     Raises:
-        InputError: unknown task or attention, changed data, a folder that was trained with other settings, or
-            training failed.
+        InputError: unknown task or attention, a missing or damaged ``start``, changed data, a folder that was trained
+            with other settings, or training failed.
     """
     find_variant(attention)
     require_task(task)
@@ -50,7 +58,9 @@ def train(task: str, attention: str, data: Path, save_dir: Path, overrides: Sequ
     if folder.pair != meant:
         print(f"warning: {data} holds {folder.pair}, and {task} is made for {meant}", file=sys.stderr)
     folder.refuse_changed(name for name in folder.outputs if name.endswith((".bin", ".idx", ".txt")))
-    training = _Training(task, attention, folder, save_dir.resolve(), overrides)
+    if start is not None:
+        safe_loading.load(start)
+    training = _Training(task, attention, folder, save_dir.resolve(), overrides, start)
     refuse_misread(data.resolve())
     refuse_misread(training.folder)
     with only_process(training.folder, "trained"):
@@ -65,6 +75,7 @@ class _Training(NamedTuple):
     data: DataFolder
     folder: Path  # of the checkpoints, absolute
     overrides: Sequence[str]
+    start: Optional[Path] = None
 
     @property
     def settings(self) -> Dict[str, Any]:
@@ -77,21 +88,28 @@ class _Training(NamedTuple):
             "data": self.data.outputs,
             "configs": checksums(self.task, [*attention_overrides(self.attention), *self.overrides]),
             **({"user_dir": own_code} if own_code else {}),
+            **({"start": sha256(self.start)} if self.start else {}),
         }
 
-    def arguments(self, restore: Sequence[str]) -> List[str]:
-        """Return the arguments of fairseq-hydra-train; ``restore`` has additional overrides."""
+    def arguments(self, restore: Optional[Path]) -> List[str]:
+        """Return the arguments of fairseq-hydra-train; ``restore`` is a checkpoint to resume from, if not the last."""
         arguments = ["--config-dir", str(config_folder()), "--config-name", self.task]
         arguments += [
             *attention_overrides(self.attention),
             f"common.user_dir={_quoted(user_dir())}",
             f"task.data={_quoted(self.data.path.resolve())}",
             f"checkpoint.save_dir={_quoted(self.folder)}",
-            *restore,
+            *self._first_parameters(restore),
             *self.overrides,
         ]
         # Hydra uses the Slurm launcher only in a multirun; it returns when the job has ended
         return [*arguments, "-m"] if "run=slurm" in self.overrides else arguments
+
+    def _first_parameters(self, restore: Optional[Path]) -> List[str]:
+        """Return the override that names the checkpoint to load; fairseq prefers ``checkpoint_last.pt`` to a start."""
+        if restore is not None:
+            return [f"checkpoint.restore_file={_quoted(restore)}"]
+        return [] if self.start is None else [f"checkpoint.finetune_from_model={_quoted(self.start.resolve())}"]
 
 
 def _train_alone(training: _Training) -> None:
@@ -106,7 +124,7 @@ def _train_alone(training: _Training) -> None:
     for path in resuming.half_written(folder):
         path.unlink()
     if not resuming.complete(folder, good):
-        _run(training, [f"checkpoint.restore_file={_quoted(restore)}"] if restore else [])
+        _run(training, restore)
     last = checkpoints.find(folder)[0]
     model = safe_loading.load(last.path)["cfg"]["model"]
     if model["attention"] != training.attention:
@@ -119,7 +137,7 @@ def _train_alone(training: _Training) -> None:
     print(f"trained for {last.updates:,} updates; checkpoints in {folder}")
 
 
-def _run(training: _Training, restore: Sequence[str]) -> None:
+def _run(training: _Training, restore: Optional[Path]) -> None:
     progress = TrainingProgress(training.folder)
     try:
         run_fairseq("hydra_train", training.arguments(restore), log=training.folder / "train.log", shorten=progress)

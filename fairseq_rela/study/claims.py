@@ -84,7 +84,12 @@ class Claim(NamedTuple):
 
 
 def judge(study: Dict[str, Any]) -> List[Claim]:
-    """Return every claim with its verdict by :data:`RULE`; a claim without measurements "cannot be told"."""
+    """Return every claim with its verdict by :data:`RULE`; a claim without measurements "cannot be told".
+
+    A study without rows of Table 1 judges no claim.
+    """
+    if all(row["table_1"] is None for row in study["rows"]):
+        return []
     return [claim for make in _CLAIMS for claim in make(study)]
 
 

@@ -67,6 +67,7 @@ def _collect_row(folder: StudyFolder, row: Row) -> Dict[str, Any]:
         "attention": row.attention,
         "sites": row.attention_sites,
         "overrides": list(row.overrides),
+        **({"start": row.start} if row.start else {}),
         "table_1": row.table_1,
         "seeds": list(row.seeds),
         "runs": sorted((record for record in records if record), key=lambda record: record["seed"]),

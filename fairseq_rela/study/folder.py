@@ -55,6 +55,7 @@ class StudyFolder:
         ]
 
     def _experiment(self, job: Job) -> Experiment:
+        start = next((row for row in self.study.rows if row.label == job.row.start), None)
         return Experiment(
             task=self.study.task,
             attention=job.row.attention,
@@ -63,6 +64,7 @@ class StudyFolder:
             overrides=job.overrides,
             workers=self.workers,
             gold=self.gold,
+            start=self._experiment(Job(start, job.seed)).run.name if start else None,
         )
 
 
@@ -109,6 +111,7 @@ class Run:
             "configs": self.composed,
             "data": _test_and_binaries(self.experiment.data),
             "gold": sha256(gold) if gold is not None and gold.is_file() else None,
+            "start": self.experiment.start,
         }
 
     def finished(self) -> Optional[Dict[str, Any]]:

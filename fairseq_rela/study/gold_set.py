@@ -49,19 +49,20 @@ def measure(folder: StudyFolder, labels: Sequence[str], paths: Sequence[Path]) -
     from ..analysis.goldset import open_gold_set
     from ..register import load_plugin
 
-    runs = [run for run in folder.runs if run.job.row.label in labels and _is_done(run)]
+    records = [(run, run.finished() or {}) for run in folder.runs if run.job.row.label in labels]
+    runs = [(run, record) for run, record in records if record.get("state") == "done"]
     if not runs:
         raise InputError(f"{', '.join(labels)}: no run is finished; train some before --gold-alignment")
     load_plugin()
-    path, experiment = folder.path / _FILE, runs[0].experiment
-    data = DataFolder(experiment.data)
+    path = folder.path / _FILE
+    data = DataFolder(runs[0][0].experiment.data)
     with tempfile.TemporaryDirectory(prefix="rela-gold-") as work:
         gold_set = open_gold_set(paths, data.languages, Path(work))
         record = read(folder.path) or {"format": FORMAT, "gold": gold_set.record, "rows": {}}
         if record["gold"] != gold_set.record:
             raise InputError(f"{path} has results of another gold set; remove it to measure this one")
-        for run in runs:
-            _refuse_other_model(run)
+        for run, measured in runs:
+            _refuse_other_model(run, measured["analysis"]["sha256"])
             found = measure_gold_set(run.experiment.average, data, gold_set)
             errors = {kind: {mean: found["alignment"][kind][mean] for mean in ("aol", "aoh")} for kind in _KINDS}
             record["rows"].setdefault(run.job.row.label, {})[str(run.job.seed)] = errors
@@ -73,17 +74,12 @@ def measure(folder: StudyFolder, labels: Sequence[str], paths: Sequence[Path]) -
 _KINDS = ("normal", "shifted")
 
 
-def _is_done(run: Run) -> bool:
-    record = run.finished()
-    return record is not None and record["state"] == "done"
-
-
-def _refuse_other_model(run: Run) -> None:
+def _refuse_other_model(run: Run, checksum: str) -> None:
     """Raise an error unless the averaged checkpoint of a run is the one that its record was measured with."""
-    checkpoint, record = run.experiment.average, run.finished() or {}
+    checkpoint = run.experiment.average
     if not checkpoint.is_file():
         raise InputError(f"{checkpoint}: no such file; --gold-alignment needs the trained models of the study")
-    if sha256(checkpoint) != record["analysis"]["sha256"]:
+    if sha256(checkpoint) != checksum:
         raise InputError(f"{checkpoint} is not the model that {run.record} was measured with; train it again")
 
 

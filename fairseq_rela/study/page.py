@@ -31,7 +31,9 @@ def write_study(study: Dict[str, Any], folder: Path) -> None:
 
 
 def _title(study: Dict[str, Any]) -> str:
-    return f"{text.study_title(study)}: the paper's claims, measured"
+    if claims.judge(study):
+        return f"{text.study_title(study)}: the paper's claims, measured"
+    return f"{text.study_title(study)}: {study['study']}"
 
 
 def _markdown(study: Dict[str, Any], drawn: Sequence[Drawn]) -> str:
@@ -71,10 +73,10 @@ def _page(study: Dict[str, Any], drawn: Sequence[Drawn]) -> str:
 
 
 class RunRow(NamedTuple):
-    """A run in the table of all runs, as text; ``overrides`` has the settings of its row."""
+    """A run in the table of all runs, as text; ``settings`` are those of its row."""
 
     model: str
-    overrides: str
+    settings: str
     seed: str
     bleu: str
     updates: str = text.NONE
@@ -84,18 +86,18 @@ class RunRow(NamedTuple):
 def _run_rows(study: Dict[str, Any]) -> Iterator[RunRow]:
     """Yield every run that the study wants or has; missing and diverged runs are marked."""
     for row in paper_tables.in_order(study):
-        model, overrides = text.row_name(row), " ".join(row["overrides"])
+        model, settings = text.row_name(row), text.settings(row)
         done = {run["seed"]: run for run in finished(row)}
         lost = {run["seed"] for run in diverged(row)}
         for seed in dict.fromkeys([*row["seeds"], *done, *lost]):
             if seed not in done:
-                yield RunRow(model, overrides, str(seed), "diverged" if seed in lost else "not run yet")
+                yield RunRow(model, settings, str(seed), "diverged" if seed in lost else "not run yet")
                 continue
             run = done[seed]
             updates, seconds = run.get("updates"), sum((run.get("seconds") or {}).values())
             yield RunRow(
                 model,
-                overrides,
+                settings,
                 str(seed),
                 text.optional((run.get("score") or {}).get("bleu")),
                 text.NONE if updates is None else f"{updates:,}",

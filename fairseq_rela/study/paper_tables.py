@@ -134,10 +134,10 @@ def _signatures(study: Dict[str, Any]) -> List[str]:
 
 
 def _settings(study: Dict[str, Any]) -> List[str]:
-    changed = [(row["label"], row["overrides"]) for row in in_order(study) if row["overrides"]]
+    changed = [(row["label"], text.settings(row)) for row in in_order(study) if text.settings(row)]
     if not changed:
         return []
-    return ["Settings: " + "; ".join(f"{label} `{' '.join(overrides)}`" for label, overrides in changed) + "."]
+    return ["Settings: " + "; ".join(f"{label} `{settings}`" for label, settings in changed) + "."]
 
 
 def _lost(study: Dict[str, Any]) -> List[str]:

@@ -4,7 +4,7 @@ import gzip
 import os
 import re
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 from ..data.folder import DataFolder
 from ..errors import InputError
@@ -19,7 +19,7 @@ FORMAT = 1
 STAGES = ("train", "average", "translate", "score", "analyze")
 _VALIDATION = re.compile(r"valid on 'valid' subset .* nll_loss (\S+) .* num_updates (\d+)")
 _SECONDS = re.compile(r"done training in ([\d.]+) seconds")  # of the last process of a training
-_RESUMED = "Loaded checkpoint"
+_LOADED = "Loaded checkpoint"
 # fairseq's messages if the loss or a gradient is not finite
 _DIVERGED = re.compile(r"FloatingPointError|Nan/Inf|Minimum loss scale reached|not finite")
 _RECORDED = ("torch", "ve-fairseq", "fairseq-fixed", "fairseq", "entmax", "sacrebleu")
@@ -45,7 +45,7 @@ def perform(run: Run) -> Dict[str, Any]:
     record = {"format": FORMAT, "study": study.name, "label": run.job.row.label, "seed": run.job.seed}
     try:
         reproduce(experiment, STAGES)
-        record.update(state="done", **_measured(experiment.run))
+        record.update(state="done", **_measured(experiment.run, experiment.start_model))
         if study.ranking:
             record["ranking"] = _ranking(experiment)
         translated = experiment.run / "test.txt"
@@ -63,10 +63,11 @@ def perform(run: Run) -> Dict[str, Any]:
     return record
 
 
-def _measured(run: Path) -> Dict[str, Any]:
-    """Return the results that the stages wrote to the folder of a training."""
+def _measured(run: Path, start: Optional[Path] = None) -> Dict[str, Any]:
+    """Return the results that the stages wrote to the folder of a training, which began with the model ``start``."""
     analysis, trained, log = read_record(run / "analysis.json"), read_record(run / "train.json"), _log(run)
-    seconds = None if _RESUMED in log else _SECONDS.search(log)
+    loaded = [line for line in log.splitlines() if _LOADED in line and str(start) not in line]
+    seconds = None if loaded else _SECONDS.search(log)
     return {
         "score": read_record(run / "score.json"),
         "updates": trained["updates"],

@@ -101,8 +101,7 @@ class _Queue:
         with tqdm(total=total, desc=self._waiting[0].folder.study.name, unit=" runs", disable=None) as bar:
             try:
                 while self._waiting or self._running:
-                    while self._waiting and len(self._running) < self._number:
-                        self._start(self._waiting.pop(0))
+                    self._start_some()
                     time.sleep(_POLL)
                     for ended in [one for one in self._running if one.process.poll() is not None]:
                         self._running.remove(ended)
@@ -115,6 +114,16 @@ class _Queue:
         if self._failed:
             what = "; ".join(self._failed)
             raise InputError(f"{len(self._failed)} of {total} runs failed: {what}; fix this and rerun the same command")
+
+    def _start_some(self) -> None:
+        """Start waiting runs; one that starts from the model of another run waits until that is trained."""
+        for run in list(self._waiting):
+            if len(self._running) == self._number:
+                return
+            names = {other.name for other in (*self._waiting, *(one.run for one in self._running))}
+            if run.job.start not in names:
+                self._waiting.remove(run)
+                self._start(run)
 
     def _start(self, run: Run) -> None:
         log = run.experiment.run.with_name(f"{run.experiment.run.name}.log")

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..errors import InputError
 from ..experiment.tasks import require_task
@@ -14,7 +14,7 @@ from ..variants import SITES, find_variant, parse_sites
 GOLD_KINDS = ("gold", "silver")
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 _ENTRIES = ("task", "baseline", "seeds", "overrides", "gold", "gold_kind", "ranking", "rows")
-_ROW_ENTRIES = ("label", "attention", "sites", "overrides", "table_1", "seeds")
+_ROW_ENTRIES = ("label", "attention", "sites", "overrides", "table_1", "seeds", "start")
 
 
 class Row(NamedTuple):
@@ -27,6 +27,7 @@ class Row(NamedTuple):
         overrides: Hydra overrides, with those of the whole study first.
         table_1: row number in the paper's Table 1, or None if the paper has no such model.
         seeds: seeds of the runs.
+        start: label of an earlier row, whose averaged model of the same seed starts the model; None for a new model.
     """
 
     label: str
@@ -35,6 +36,7 @@ class Row(NamedTuple):
     overrides: Tuple[str, ...]
     table_1: Optional[int]
     seeds: Tuple[int, ...]
+    start: Optional[str] = None
 
     @property
     def attention_sites(self) -> List[str]:
@@ -59,6 +61,11 @@ class Job(NamedTuple):
     def name(self) -> str:
         """The name of the run in messages and files, such as ``rela_g.seed-1``."""
         return f"{self.row.label}.seed-{self.seed}"
+
+    @property
+    def start(self) -> Optional[str]:
+        """The name of the run whose model starts this one, or None."""
+        return None if self.row.start is None else f"{self.row.start}.seed-{self.seed}"
 
     @property
     def overrides(self) -> Tuple[str, ...]:
@@ -137,9 +144,10 @@ def _parse(name: str, values: Dict[str, Any], overrides: Tuple[str, ...]) -> Stu
         raise InputError(f"baseline {values['baseline']!r} is not the label of a row; give one of {', '.join(labels)}")
     same: Dict[Any, str] = {}
     for row in rows:
-        twin = same.setdefault((row.attention, row.sites, row.overrides), row.label)
+        twin = same.setdefault((row.attention, row.sites, row.overrides, row.start), row.label)
         if twin != row.label:
             raise InputError(f"rows: {twin} and {row.label} are the same model; leave one out")
+    _refuse_starts(rows)
     gold, kind = values.get("gold"), values.get("gold_kind")
     if gold is not None and (not isinstance(gold, str) or Path(gold).name != gold):
         raise InputError(f"gold: {gold!r} is not the name of a file; give the name of one in the study's folder")
@@ -151,6 +159,18 @@ def _parse(name: str, values: Dict[str, Any], overrides: Tuple[str, ...]) -> Stu
     if not isinstance(ranking, bool):
         raise InputError(f"ranking: {ranking!r}; give true or false")
     return Study(name, values["task"], values["baseline"], rows, gold, kind, ranking)
+
+
+def _refuse_starts(rows: Sequence[Row]) -> None:
+    """Raise if a row starts from a row that does not stand before it, or that lacks one of its seeds."""
+    before: Dict[str, Row] = {}
+    for row in rows:
+        if row.start is not None and row.start not in before:
+            raise InputError(f"rows: {row.label} starts from {row.start!r}, which is not the label of an earlier row")
+        missing = set(row.seeds) - set(before[row.start].seeds) if row.start else set()
+        if missing:
+            raise InputError(f"rows: {row.label} starts from {row.start}, which lacks the seed {min(missing)}; add it")
+        before[row.label] = row
 
 
 def _refuse_unknown(values: Dict[str, Any], known: Tuple[str, ...], where: str) -> None:
@@ -177,7 +197,7 @@ def _row(values: Any, number: int, common: Tuple[str, ...], seeds: Tuple[int, ..
     if not own:
         raise InputError(f"{where}no seeds; give seeds for the row or for the study")
     overrides = (*common, *_strings(values.get("overrides"), f"{where}overrides"))
-    row = Row(label, attention, values.get("sites"), overrides, table_1, own)
+    row = Row(label, attention, values.get("sites"), overrides, table_1, own, values.get("start"))
     row.attention_sites  # noqa: B018  raises for unknown sites
     return row
 

@@ -1,7 +1,7 @@
 """The results of a study in Markdown, in full and in short, and sentences that summarise them."""
 
 import statistics
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Sequence, Tuple
 
 from ..report import paper
 from ..report.table import Table
@@ -12,8 +12,8 @@ NO_ALIGNMENT = "No alignment error rate was measured in this study."
 
 
 def full(study: Dict[str, Any]) -> str:
-    """Return the results in Markdown: a summary, the paper's claims with the rule for the verdicts, and all tables."""
-    parts = [summary(study), _claims(study)]
+    """Return the results in Markdown: a summary, the paper's claims with the rule if it judges any, and all tables."""
+    parts = [summary(study), *_claims(study)]
     parts += [_table(table) for table in paper_tables.all_tables(study)]
     parts += [_table(table) for table in gold_set.table(study)]
     if not paper_tables.alignment_tables(study):
@@ -42,13 +42,15 @@ def _measured_columns(table: Table) -> List[List[str]]:
 
 
 def _to_same_settings(study: Dict[str, Any]) -> List[str]:
-    """Return the difference in BLEU of each row to the row with the same overrides and the baseline's attention."""
+    """Return the difference in BLEU of each row to the row with the same settings and the baseline's attention."""
     base = baseline(study)
-    like_base = {
-        tuple(row["overrides"]): row for row in study["rows"] if base and row["attention"] == base["attention"]
-    }
+
+    def settings(row: Dict[str, Any]) -> Tuple[Any, ...]:
+        return (row.get("start"), *row["overrides"])
+
+    like_base = {settings(row): row for row in study["rows"] if base and row["attention"] == base["attention"]}
     return [
-        text.mean_interval(difference(study, row, like_base.get(tuple(row["overrides"])), "bleu"), sign=True)
+        text.mean_interval(difference(study, row, like_base.get(settings(row)), "bleu"), sign=True)
         for row in paper_tables.in_order(study)
     ]
 
@@ -96,8 +98,14 @@ def short(study: Dict[str, Any]) -> str:
 
 
 def sentence(study: Dict[str, Any]) -> str:
-    """Return a sentence with the BLEU of ReLA-g against the baseline and the number of claims per verdict."""
-    counts = claims.count(claims.judge(study))
+    """Return a sentence with the BLEU of ReLA-g against the baseline and the number of claims per verdict.
+
+    For a study that judges no claim, the sentence says what is compared.
+    """
+    judged = claims.judge(study)
+    if not judged:
+        return f"On {text.study_title(study)}, every row is compared with {paper_tables.baseline_name(study)}."
+    counts = claims.count(judged)
     verdicts = (
         f"of {sum(counts.values())} claims of the paper {counts[claims.AGREES]} agree, {counts[claims.DIFFERS]} do "
         f"not, and {counts[claims.OPEN]} cannot be told at this size"
@@ -137,10 +145,12 @@ def summary(study: Dict[str, Any]) -> str:
     return found + (f" {left} are left, so that the numbers below are preliminary." if left > 0 else "")
 
 
-def _claims(study: Dict[str, Any]) -> str:
+def _claims(study: Dict[str, Any]) -> List[str]:
     judged = claims.judge(study)
+    if not judged:
+        return []
     rows = [[claim.claim, f"**{claim.verdict}**", claim.sentence] for claim in judged]
-    return f"### The paper's claims\n\n{claims.RULE}\n\n" + markdown(["the paper", "here", "measured"], rows, names=3)
+    return ["### The paper's claims", claims.RULE, markdown(["the paper", "here", "measured"], rows, names=3)]
 
 
 def _table(table: Table) -> str:

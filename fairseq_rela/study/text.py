@@ -92,6 +92,12 @@ def row_name(row: Dict[str, Any]) -> str:
     return f"{name}{where}" if plain else f"{name}{where} ({row['label']})"
 
 
+def settings(row: Dict[str, Any]) -> str:
+    """Return the settings of a row that differ from the task's: the row that it starts from, and Hydra overrides."""
+    start = [f"start={row['start']}"] if row.get("start") else []
+    return " ".join([*start, *row["overrides"]])
+
+
 def figure_names(rows: Sequence[Dict[str, Any]]) -> Dict[str, str]:
     """Return label to name for figures; a name that is too long or not unique is replaced by the label."""
     names = {row["label"]: row_name(row) for row in rows}
