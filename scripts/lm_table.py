@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Train language models with softmax and ReLA-g on text of several corpora, and compare their perplexities.
+
+    python scripts/lm_table.py --corpus multi30k=DATA --corpus news=DATA2 --lang en --output FOLDER --jobs 2
+    python scripts/lm_table.py --output FOLDER       # only make the table again
+
+DATA is a folder of `rela prepare`, whose pieces DATA/bpe/SPLIT.LANG are the text. Every attention and seed is trained
+alike: transformer_lm_rela_tiny with shared embeddings, contexts of 128 pieces, 2,048 pieces an update. Perplexities
+are those of fairseq-eval-lm for a piece, so compare them within a corpus only. A model that is there is not trained
+again, so an interrupted run goes on. FOLDER/lm.json has the results and FOLDER/lm.md the table.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tqdm import tqdm
+
+from fairseq_rela.errors import InputError
+from fairseq_rela.files.machine import processor, versions
+from fairseq_rela.files.outputs import write_whole
+from fairseq_rela.files.records import read_json, write_json
+from fairseq_rela.study.statistics import paired, summarise
+from fairseq_rela.study.text import mean_interval, mean_sd
+
+ATTENTIONS = ("softmax", "rela_g")
+CONTEXT = 128
+USER_DIR = ("--user-dir", Path(__file__).resolve().parent.parent / "fairseq_rela")
+SUBSETS = ("valid", "test")
+
+
+class Run(NamedTuple):
+    """One model of the table."""
+
+    corpus: str
+    attention: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.corpus}.{self.attention}.seed-{self.seed}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", action="append", default=[], metavar="NAME=DATA")
+    parser.add_argument("--lang", default="en")
+    parser.add_argument("--output", type=Path, required=True, help="folder for the models and the results")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--updates", type=int, default=1500)
+    parser.add_argument("--jobs", type=int, default=1, help="number of models at a time, one thread each")
+    options = parser.parse_args()
+    try:
+        unnamed = [entry for entry in options.corpus if "=" not in entry]
+        if unnamed:
+            raise InputError(f"--corpus {unnamed[0]}: give NAME=DATA")
+        corpora = dict(entry.split("=", 1) for entry in options.corpus)
+        runs = [
+            Run(corpus, attention, seed) for seed in options.seeds for corpus in corpora for attention in ATTENTIONS
+        ]
+        for corpus, data in corpora.items():
+            binarise(Path(data), options.lang, options.output / corpus)
+        with ThreadPoolExecutor(options.jobs) as pool:
+            work = pool.map(lambda run: measure(run, options), runs)
+            for _ in tqdm(work, total=len(runs), desc="language models", unit=" models", disable=None):
+                pass
+        records = [read_json(path) for path in sorted((options.output / "runs").glob("*.json"))]
+        write_json(options.output / "lm.json", {"runs": records})
+        with write_whole(options.output / "lm.md") as file:
+            file.write(markdown(records))
+    except (InputError, subprocess.CalledProcessError) as error:
+        print(f"lm_table: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def binarise(data: Path, lang: str, folder: Path) -> None:
+    """Binarise the pieces of one side with fairseq-preprocess, unless that is done."""
+    if (folder / "test.idx").is_file():
+        return
+    files = [part for split in ("train", *SUBSETS) for part in (f"--{split}pref", data / "bpe" / f"{split}.{lang}")]
+    fairseq("preprocess", "--only-source", *files, "--destdir", folder, "--workers", 2)
+
+
+def measure(run: Run, options: argparse.Namespace) -> None:
+    """Train and measure one model, and write its record, unless that is there."""
+    record = options.output / "runs" / f"{run.name}.json"
+    if record.is_file():
+        return
+    folder, data = options.output / run.name, options.output / run.corpus
+    training = [
+        *("--task", "language_modeling", "--tokens-per-sample", CONTEXT, "--arch", "transformer_lm_rela_tiny"),
+        *("--attention", run.attention, "--share-decoder-input-output-embed", "--optimizer", "adam"),
+        *("--adam-betas", "(0.9,0.98)", "--clip-norm", 1.0, "--lr", 0.002, "--lr-scheduler", "inverse_sqrt"),
+        *("--warmup-updates", 100, "--max-tokens", 16 * CONTEXT, "--max-update", options.updates),
+        *("--no-epoch-checkpoints", "--seed", run.seed, "--save-dir", folder, "--log-format", "simple"),
+    ]
+    fairseq("train", data, *USER_DIR, *training)
+    checkpoint = folder / "checkpoint_best.pt"
+    evaluation = ("--path", checkpoint, "--tokens-per-sample", CONTEXT, "--max-tokens", 16 * CONTEXT)
+    found = {}
+    for subset in SUBSETS:
+        printed = fairseq("eval_lm", data, *USER_DIR, *evaluation, "--gen-subset", subset)
+        found[subset] = float(re.findall(r"Perplexity: ([\d.]+)", printed)[-1])
+    call("fairseq_rela.cli", "analyze", checkpoint, "--data", data, "--output", folder)
+    site = read_json(folder / "analysis.json")["sites"]["decoder"]
+    write_json(
+        record,
+        {
+            **run._asdict(),
+            "updates": options.updates,
+            "perplexity": found,
+            **{key: site[key] for key in ("sparsity", "null_rate")},
+            **{"processor": processor(), "versions": versions(["torch", "ve-fairseq"])},
+        },
+    )
+
+
+def markdown(records: Sequence[Dict[str, Any]]) -> str:
+    """Return the table: a row for each corpus and attention, and the difference of the attentions."""
+    head = ["corpus", "attention", "seeds", *(f"perplexity, {subset}" for subset in SUBSETS), "exact zeros", "null"]
+    lines = [head, [*("---" for _ in head[:2]), *("---:" for _ in head[2:])]]
+    for corpus in dict.fromkeys(record["corpus"] for record in records):
+        lines += rows(corpus, [record for record in records if record["corpus"] == corpus])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def rows(corpus: str, records: Sequence[Dict[str, Any]]) -> Iterator[List[str]]:
+    """Yield the rows of one corpus."""
+    by_seed = {
+        name: {
+            subset: {one["seed"]: one["perplexity"][subset] for one in records if one["attention"] == name}
+            for subset in SUBSETS
+        }
+        for name in ATTENTIONS
+    }
+    for name in ATTENTIONS:
+        runs = [one for one in records if one["attention"] == name]
+        cells = [mean_sd(summarise(list(by_seed[name][subset].values())), 1) for subset in SUBSETS]
+        shares = [mean_sd(summarise([one[key] for one in runs]), 1, 100) + " %" for key in ("sparsity", "null_rate")]
+        yield [corpus, f"`{name}`", str(len(runs)), *cells, *shares]
+    softmax, rela = (by_seed[name] for name in ATTENTIONS)
+    differences = [paired(rela[subset], softmax[subset]) for subset in SUBSETS]
+    yield [corpus, "difference", "", *(mean_interval(one, 1, sign=True) for one in differences), "", ""]
+
+
+def fairseq(command: str, *arguments: Any) -> str:
+    """Run a command of fairseq and return what it printed."""
+    return call(f"fairseq_cli.{command}", *arguments)
+
+
+def call(module: str, *arguments: Any) -> str:
+    """Run a module as a program, with one thread; return its output, and print it if the program fails."""
+    words = [sys.executable, "-W", "ignore", "-m", module, *(str(one) for one in arguments)]
+    environment = {"OMP_NUM_THREADS": "1", **os.environ}
+    result = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", env=environment)
+    if result.returncode != 0:
+        print(result.stdout, file=sys.stderr)
+        raise subprocess.CalledProcessError(result.returncode, words)
+    return result.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())

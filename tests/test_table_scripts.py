@@ -1,0 +1,106 @@
+"""The scripts that fill tables of the documentation: the commands they run, and the numbers that they write."""
+
+import argparse
+import importlib.util
+import json
+import statistics
+
+import pytest
+from conftest import ROOT
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def cells(markdown):
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in markdown.splitlines()]
+
+
+# --- from_softmax ------------------------------------------------------------------------------------------------
+
+
+def test_the_documentation_has_the_measured_table_of_softmax_models():
+    script = load("from_softmax")
+    record = json.loads((ROOT / "benchmarks" / "from_softmax" / "from_softmax.json").read_text())
+    page = (ROOT / "docs" / "operator.md").read_text(encoding="utf-8")
+    shown = page.split("<!-- from_softmax begin -->\n")[1].split("<!-- from_softmax end -->")[0]
+    assert shown == script.markdown(record["rows"])
+    bleu = {(row["attention"], row["updates"]): row["bleu"] for row in record["rows"]}
+    behind = bleu["softmax", 0] - bleu["rela_g", 45]
+    assert f"After 45 updates ReLA-g is {behind:.1f} BLEU behind softmax" in page
+    assert bleu["rela_g", 0] / bleu["softmax", 0] == pytest.approx(2 / 3, abs=0.03)  # "two thirds of the BLEU remain"
+
+
+@pytest.mark.parametrize("updates, lr", [(0, 0), (45, 0.0015)])
+def test_a_model_starts_from_the_checkpoint_and_trains_for_the_given_updates(monkeypatch, tmp_path, updates, lr):
+    """Without updates, fairseq makes one with a learning rate of 0."""
+    script = load("from_softmax")
+    called = []
+    monkeypatch.setattr(script, "call", lambda *words: called.extend(map(str, words)))
+    monkeypatch.setattr(script.checkpoints, "load", lambda path: {"cfg": {"common": {"seed": 7}}})
+    checkpoint = tmp_path / "average.pt"
+    options = argparse.Namespace(task="synthetic", checkpoint=checkpoint, data=tmp_path / "data", lr=0.0015)
+    script.train(options, "rela_g", updates, tmp_path / "run")
+    for word in (
+        *("attention=rela_g", f"checkpoint.finetune_from_model={checkpoint}", "common.seed=7"),
+        *(f"optimization.max_update={max(updates, 1)}", f"optimization.lr=[{lr}]"),
+    ):
+        assert word in called
+    assert "lr_scheduler.warmup_init_lr=" + ("0.0001" if updates else "0.0") in called
+
+
+# --- lm_table ----------------------------------------------------------------------------------------------------
+
+
+def lm_record(corpus, attention, seed, perplexity):
+    shares = {"sparsity": 0.5, "null_rate": 0.125}
+    measured = {"valid": perplexity, "test": perplexity + 1}
+    return {"corpus": corpus, "attention": attention, "seed": seed, "perplexity": measured, **shares}
+
+
+def test_the_table_of_language_models_has_means_and_paired_differences():
+    script = load("lm_table")
+    softmax, rela = {1: 30.0, 2: 31.0}, {1: 32.0, 2: 34.0}
+    records = [lm_record("a", "softmax", seed, value) for seed, value in softmax.items()]
+    records += [lm_record("a", "rela_g", seed, value) for seed, value in rela.items()]
+    records += [lm_record("b", "softmax", 1, 50.0)]
+    head, _, *rows = cells(script.markdown(records))
+    assert head[3:5] == ["perplexity, valid", "perplexity, test"] and [row[0] for row in rows] == 3 * ["a"] + 3 * ["b"]
+    assert rows[0][1:] == ["`softmax`", "2", "30.5 ± 0.7", "31.5 ± 0.7", "50.0 ± 0.0 %", "12.5 ± 0.0 %"]
+    low, high = (
+        2.5 + sign * 12.706 * statistics.stdev([2, 3]) / 2**0.5 for sign in (-1, 1)
+    )  # t of 1 degree of freedom
+    assert rows[2][3] == rows[2][4] == f"+2.5 [{low:.1f}, {high:.1f}]".replace("-", "\u2212")
+    assert rows[4][2:5] == ["0", "-", "-"] and rows[5][3] == "-"
+
+
+def test_a_language_model_that_is_there_is_not_trained_again(monkeypatch, tmp_path):
+    script = load("lm_table")
+    options = argparse.Namespace(output=tmp_path, updates=3)
+    called = []
+
+    def call(module, *words):
+        called.append(module)
+        if module.endswith("cli"):
+            (tmp_path / "a.rela_g.seed-1").mkdir()
+            site = {"sparsity": 0.5, "null_rate": 0.1}
+            (tmp_path / "a.rela_g.seed-1" / "analysis.json").write_text(json.dumps({"sites": {"decoder": site}}))
+        return "Loss (base 2): 5.0, Perplexity: 32.00"
+
+    monkeypatch.setattr(script, "call", call)
+    for _ in range(2):
+        script.measure(script.Run("a", "rela_g", 1), options)
+    assert called == ["fairseq_cli.train", "fairseq_cli.eval_lm", "fairseq_cli.eval_lm", "fairseq_rela.cli"]
+    record = json.loads((tmp_path / "runs" / "a.rela_g.seed-1.json").read_text())
+    assert record["perplexity"] == {"valid": 32.0, "test": 32.0} and record["null_rate"] == 0.1
+
+
+def test_wrong_corpora_give_one_line(monkeypatch, tmp_path, capsys):
+    script = load("lm_table")
+    monkeypatch.setattr(script.sys, "argv", ["lm_table.py", "--corpus", "a", "--output", str(tmp_path)])
+    assert script.main() == 2
+    assert capsys.readouterr().err.startswith("lm_table: error: ")
