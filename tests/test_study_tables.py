@@ -332,3 +332,22 @@ def test_documents_equal_the_output_of_the_studies(document, kind):
             checked += 1
     if not checked:
         pytest.skip(f"{document} shows no study yet")
+
+
+def test_the_recommended_setting_is_told_as_it_was_measured():
+    study = read_json(ROOT / "studies" / "multi30k_en_de_gap" / "study.json")
+    rows = {row["label"]: row for row in study["rows"]}
+    rela, softmax = rows["rela_g-after_10epochs"], rows["softmax-after_10epochs"]
+    found = values.difference(study, rela, softmax, "bleu")
+    bleu = {row["label"]: [run["score"]["bleu"] for run in row["runs"]] for row in (rela, softmax)}
+    differences = [ours - theirs for ours, theirs in zip(*bleu.values())]
+    assert found.n == len(differences) == 4 and found.mean == pytest.approx(sum(differences) / 4)
+    for document in ("README.md", "docs/results.md"):
+        page = (ROOT / document).read_text(encoding="utf-8")
+        assert f"by {text.mean_interval(found, sign=True)} BLEU" in page and "4 seeds" in page
+        zeros = [values.mean(rela, values.at_level(study, f"sparsity.{site}")).mean for site in SITES]
+        assert f"{min(zeros):.0%} to {max(zeros):.0%} of its weights".replace("%", " %") in page
+    half = values.difference(study, rows["rela_g-after_5epochs"], rows["softmax"], "bleu")
+    assert f"a gap of {text.mean_interval(half, sign=True)} BLEU to softmax" in page
+    scratch = values.difference(study, rows["rela_g"], rows["softmax"], "bleu")
+    assert f"from scratch: {text.mean_interval(scratch, sign=True)}" in page
