@@ -78,6 +78,18 @@ def test_the_table_of_language_models_has_means_and_paired_differences():
     assert rows[4][2:5] == ["0", "-", "-"] and rows[5][3] == "-"
 
 
+def test_the_documentation_has_the_measured_perplexities():
+    records = json.loads((ROOT / "benchmarks" / "lm" / "lm.json").read_text())["runs"]
+    page = (ROOT / "docs" / "language-models.md").read_text(encoding="utf-8")
+    shown = page.split("<!-- lm begin -->\n")[1].split("<!-- lm end -->")[0]
+    assert shown == load("lm_table").markdown(records)
+    for corpus in ("multi30k", "news"):
+        values = [
+            one["perplexity"]["test"] for one in records if one["corpus"] == corpus and one["attention"] == "rela_g"
+        ]
+        assert f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}" in shown
+
+
 def test_a_language_model_that_is_there_is_not_trained_again(monkeypatch, tmp_path):
     script = load("lm_table")
     options = argparse.Namespace(output=tmp_path, updates=3)
