@@ -7,7 +7,7 @@ TASK is a file of configs/ such as multi30k_en_de, with which the model CHECKPOI
 Each attention starts from the checkpoint (--finetune-from-model), once with a single update at a learning rate of 0,
 which leaves the parameters as they are, and once with --updates updates. The loss of the development set and BLEU of
 the test set go to FOLDER/from_softmax.json, and to FOLDER/from_softmax.md as a table. A model that is there is not
-trained again, so an interrupted run goes on.
+trained again, and an interrupted run goes on.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def measure(options: argparse.Namespace, attention: str, updates: int) -> Dict[s
     """Train one model, translate the test set, and return its row of the table."""
     folder = options.output / f"{attention}.{updates}-updates"
     last, translation = folder / "checkpoint_last.pt", folder / "test"
-    if not last.is_file():
+    if not last.is_file() or checkpoints.load(last)["optimizer_history"][-1]["num_updates"] < updates:
         train(options, attention, updates, folder)
     if not (folder / "scores.json").is_file():
         data = DataFolder(options.data)
@@ -82,7 +82,17 @@ def train(options: argparse.Namespace, attention: str, updates: int, folder: Pat
     folder.mkdir(parents=True, exist_ok=True)
     seed = checkpoints.load(options.checkpoint)["cfg"]["common"]["seed"]
     call(
-        *("fairseq-hydra-train", "--config-dir", ROOT / "configs", "--config-name", options.task),
+        *(
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "fairseq_cli.hydra_train",
+            "--config-dir",
+            ROOT / "configs",
+            "--config-name",
+            options.task,
+        ),
         *(f"attention={attention}", f"common.user_dir={ROOT / 'fairseq_rela'}", f"common.seed={seed}"),
         *(f"task.data={options.data.resolve()}", f"checkpoint.save_dir={folder.resolve()}"),
         *(f"checkpoint.finetune_from_model={options.checkpoint.resolve()}", f"hydra.run.dir={folder.resolve()}"),
@@ -104,7 +114,7 @@ def rela(*arguments: Any) -> None:
 
 
 def call(*command: Any) -> None:
-    """Print a command and run it in the root of the repository."""
+    """Print a command and run it."""
     words = [str(word) for word in command]
     print(" ".join(words), flush=True)
     subprocess.run(words, check=True)
