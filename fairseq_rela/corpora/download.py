@@ -2,9 +2,9 @@
 
 import errno
 import os
-from pathlib import Path, PurePosixPath
+from functools import partial
+from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
-from urllib.parse import unquote, urlsplit
 
 from tqdm import tqdm
 
@@ -12,6 +12,7 @@ from ..errors import InputError
 from ..files.locks import only_process
 from ..files.outputs import join_files, refuse_small_disk
 from . import ledger
+from .offline import find, take
 from .spec import Download, Mirror
 from .transfer import Failed, Part, size_on_server, transfer
 
@@ -24,22 +25,18 @@ def fetch_all(downloads: Dict[str, Download], folder: Path, offline: Optional[Pa
     Raises:
         InputError: as :func:`fetch`; also, before the first download, if the disk has no space for all of them.
     """
-    needed = sizes(downloads, folder, offline)
+    needed, human = sizes(downloads, folder, offline), partial(tqdm.format_sizeof, suffix="B")
     for name, size in needed.items():
-        print(f"{name}: {'already here' if size == 0 else 'size unknown' if size is None else _human(size)}")
+        print(f"{name}: {'already here' if size == 0 else 'size unknown' if size is None else human(size)}")
     total, unknown = sum(size or 0 for size in needed.values()), list(needed.values()).count(None)
-    print(f"to fetch: {_human(total)}" + (f" and {unknown} of unknown size" if unknown else ""), flush=True)
+    print(f"to fetch: {human(total)}" + (f" and {unknown} of unknown size" if unknown else ""), flush=True)
     refuse_small_disk(folder, total and total + _MARGIN)
     paths = {}
     for name, download in downloads.items():
         paths[name], entry = fetch(download, folder, offline)
         source = " + ".join(entry["url"]) or f"{paths[name]}, put there by hand"
-        print(f"{name}: {_human(entry['bytes'])}, sha256 {entry['sha256']}, from {source}", flush=True)
+        print(f"{name}: {human(entry['bytes'])}, sha256 {entry['sha256']}, from {source}", flush=True)
     return paths
-
-
-def _human(size: int) -> str:
-    return tqdm.format_sizeof(size, "B")
 
 
 def sizes(downloads: Dict[str, Download], folder: Path, offline: Optional[Path] = None) -> Dict[str, Optional[int]]:
@@ -49,7 +46,7 @@ def sizes(downloads: Dict[str, Download], folder: Path, offline: Optional[Path] 
         if (folder / download.name).exists():
             return 0
         if offline is not None:
-            found, _ = _find_offline(download, offline)
+            found, _ = find(download, offline)
             return sum(file.stat().st_size for file in found) * (len(found) > 1) if found else None
         for mirror, parts in _begun_first(folder / download.name, download.mirrors):
             lengths = [size_on_server(url) for url in mirror.parts]
@@ -73,17 +70,17 @@ def fetch(download: Download, folder: Path, offline: Optional[Path] = None) -> T
     """
     path = folder / download.name
     with only_process(path, "fetched"):
-        if path.exists():
-            return path, _check_and_record(path, path, download.mirrors)
         try:
-            return _use_mirrors(path, download) if offline is None else _use_offline(path, download, offline)
+            if path.exists():
+                file, entry = path, ledger.check(path, path, download.mirrors)
+            else:
+                file, entry = _use_mirrors(path, download) if offline is None else take(path, download, offline)
+            ledger.record(path, entry)
+            return file, entry
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             reason = "no space left on the disk" if full else error.strerror or error
             raise InputError(f"{path}: cannot be written ({reason}); make room and rerun the same command") from error
-
-
-# --- mirrors -----------------------------------------------------------------------------------------------------
 
 
 def _begun_first(path: Path, mirrors: Sequence[Mirror]) -> List[Tuple[Mirror, List[Part]]]:
@@ -93,7 +90,7 @@ def _begun_first(path: Path, mirrors: Sequence[Mirror]) -> List[Tuple[Mirror, Li
 
 
 def _use_mirrors(path: Path, download: Download) -> Tuple[Path, ledger.Entry]:
-    """Download the file from the first mirror that gives it; record and rename it."""
+    """Download the file from the first mirror that gives it, and rename it."""
     pairs = _begun_first(path, download.mirrors)
     every_part = [part for _, parts in pairs for part in parts]
     reasons = []
@@ -101,9 +98,8 @@ def _use_mirrors(path: Path, download: Download) -> Tuple[Path, ledger.Entry]:
         try:
             entry = _fetch_from(path, mirror, parts)
         except Failed as error:
-            reasons.append(f"{' + '.join(mirror.parts)} ({error})")
+            reasons.append(f"{mirror} ({error})")
             continue
-        ledger.record(path, entry)
         os.replace(parts[0].path, path)
         _remove(every_part)
         return path, entry
@@ -131,55 +127,3 @@ def _fetch_from(path: Path, mirror: Mirror, parts: Sequence[Part], again: bool =
 def _remove(parts: Sequence[Part]) -> None:
     for part in parts:
         part.remove()
-
-
-# --- files fetched by the user -----------------------------------------------------------------------------------
-
-
-def _use_offline(path: Path, download: Download, offline: Path) -> Tuple[Path, ledger.Entry]:
-    """Return a file in ``offline`` and its entry in the record; the parts of a file are joined to ``path`` first."""
-    found, mirrors = _find_offline(download, offline)
-    if not found:
-        names = " or ".join(" + ".join(group) for group in _names_by_hand(download))
-        urls = " or ".join(" + ".join(mirror.parts) for mirror in download.mirrors)
-        raise InputError(f"{offline} has no file {names}; fetch {urls} by hand and put it there")
-    if len(found) == 1:
-        try:
-            return found[0], _check_and_record(path, found[0], mirrors)
-        except InputError as error:
-            hint = "if that is another file of the same name, save the right one as"
-            raise InputError(f"{error}; {hint} {download.name}") from error
-    joined = path.with_name(path.name + ".joined.part")  # .part may hold an unfinished download
-    try:
-        joined.write_bytes(b"")
-        join_files(found, joined)
-        entry = _check_and_record(path, joined, mirrors)
-        os.replace(joined, path)
-    finally:
-        joined.unlink(missing_ok=True)
-    return path, entry
-
-
-def _check_and_record(path: Path, file: Path, mirrors: Sequence[Mirror]) -> ledger.Entry:
-    entry = ledger.check(path, file, mirrors)
-    ledger.record(path, entry)
-    return entry
-
-
-def _find_offline(download: Download, offline: Path) -> Tuple[List[Path], List[Mirror]]:
-    """Return the file, or all its parts, in ``offline``, and the mirrors that it may come from; else empty lists."""
-    for names, mirrors in _names_by_hand(download).items():
-        files = [offline / name for name in names]
-        if all(file.is_file() for file in files):
-            return files, mirrors
-    return [], []
-
-
-def _names_by_hand(download: Download) -> Dict[Tuple[str, ...], List[Mirror]]:
-    """Return the names under which a user may have saved a file, or its parts, each with its possible mirrors."""
-    groups: Dict[Tuple[str, ...], List[Mirror]] = {(download.name,): list(download.mirrors)}
-    for mirror in download.mirrors:
-        group = tuple(PurePosixPath(unquote(urlsplit(url).path)).name for url in mirror.parts)
-        if group != (download.name,) and all(group):
-            groups.setdefault(group, []).append(mirror)
-    return groups

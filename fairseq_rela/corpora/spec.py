@@ -181,6 +181,9 @@ class Mirror:
     sha256: Optional[str] = None
     bytes: Optional[int] = None
 
+    def __str__(self) -> str:
+        return " + ".join(self.parts)
+
     @property
     def is_verifiable(self) -> bool:
         """Whether a checksum or a size is expected."""

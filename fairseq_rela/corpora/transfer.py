@@ -21,6 +21,12 @@ _TIMEOUT = 60.0  # seconds without a byte after which an attempt fails
 _LONGEST_PAUSE = 60  # seconds between attempts
 _HEADERS = {"Accept-Encoding": "identity", "User-Agent": "fairseq-rela"}  # Content-Length is the file's size
 _NETWORK_ERRORS = (requests.RequestException, urllib3.exceptions.HTTPError)
+_REASONS = (
+    ((requests.Timeout, urllib3.exceptions.TimeoutError), "no answer in time"),
+    (requests.exceptions.SSLError, "its certificate is not accepted"),
+    (requests.exceptions.ConnectionError, "it cannot be reached"),
+    (urllib3.exceptions.ProtocolError, "the connection was cut"),
+)
 
 
 class Failed(Exception):
@@ -93,10 +99,17 @@ def transfer(part: Part) -> None:
             sleep(max(error.pause, 2 ** (failures - 1)))
 
 
+def size_on_server(url: str) -> Optional[int]:
+    """Return the size in bytes that a server reports for a URL, or None."""
+    with suppress(Failed), _ask("HEAD", url, timeout=_TIMEOUT / 6) as response:
+        return _length(response)
+    return None
+
+
 def _receive(part: Part) -> None:
     """Make one attempt to download the rest of a URL, from the end of the part on."""
     state, offset = part.load(), part.begun
-    with _ask(part.url, offset) as response:
+    with _ask("GET", part.url, offset) as response:
         length, version = _length(response), response.headers.get("ETag") or response.headers.get("Last-Modified")
         if response.status_code == 200:
             offset = 0
@@ -122,15 +135,15 @@ def _receive(part: Part) -> None:
     part.save(version, part.size)
 
 
-def _ask(url: str, offset: int) -> Any:
+def _ask(method: str, url: str, offset: int = 0, timeout: Optional[float] = None) -> Any:
     """Request a URL from byte ``offset`` on; return a response of status 200, or of 206 or 416 if ``offset`` > 0."""
-    rest = {"Range": f"bytes={offset}-"} if offset else {}
+    headers = {**_HEADERS, "Range": f"bytes={offset}-"} if offset else _HEADERS
     try:
-        response = requests.get(url, headers={**_HEADERS, **rest}, stream=True, timeout=_TIMEOUT)
+        response = requests.request(method, url, headers=headers, stream=True, timeout=timeout or _TIMEOUT)
     except (*_NETWORK_ERRORS, ValueError) as error:  # requests raises ValueError for a redirect to no address
         raise _Interrupted(_reason(error)) from error
-    status = response.status_code
-    if (status == 200 and not _is_page(response)) or (offset and status in (206, 416)):
+    status, page = response.status_code, "text/html" in response.headers.get("Content-Type", "").lower()
+    if (status == 200 and not page) or (offset and status in (206, 416)):
         return response
     response.close()
     if status < 500 and status != 429:
@@ -148,31 +161,10 @@ def _blocks(response: Any) -> Iterator[bytes]:
         raise _Interrupted(_reason(error)) from error
 
 
-def size_on_server(url: str) -> Optional[int]:
-    """Return the size in bytes that a server reports for a URL, or None."""
-    with suppress(*_NETWORK_ERRORS, ValueError):
-        response = requests.head(url, headers=_HEADERS, timeout=_TIMEOUT / 6, allow_redirects=True)
-        if response.status_code == 200 and not _is_page(response):
-            return _length(response)
-    return None
-
-
 def _length(response: Any) -> Optional[int]:
     length = response.headers.get("Content-Length", "")
     return int(length) if length.isdecimal() and len(length) < 19 else None
 
 
-def _is_page(response: Any) -> bool:
-    return "text/html" in response.headers.get("Content-Type", "").lower()
-
-
 def _reason(error: Exception) -> str:
-    for kinds, reason in (
-        ((requests.Timeout, urllib3.exceptions.TimeoutError), "no answer in time"),
-        (requests.exceptions.SSLError, "its certificate is not accepted"),
-        (requests.exceptions.ConnectionError, "it cannot be reached"),
-        (urllib3.exceptions.ProtocolError, "the connection was cut"),
-    ):
-        if isinstance(error, kinds):
-            return reason
-    return " ".join(str(error).split())[:200]
+    return next((reason for kinds, reason in _REASONS if isinstance(error, kinds)), " ".join(str(error).split())[:200])
