@@ -62,6 +62,11 @@ class ThresholdedReLU(nn.Module):
 
     The sums are over the batches of update n: those of ``--update-freq``, and those of all workers.
 
+    In training with a target, the gradient takes :math:`\theta` for :math:`\mu + c\,\sigma`, where :math:`\mu` and
+    :math:`\sigma` are mean and standard deviation of the scores of the batch and c is the constant that gives
+    :math:`\theta`. So no gradient moves all scores up or down, or scales them. If :math:`\theta` were a constant there,
+    training would do so to get another sparsity, :math:`\theta` would follow, and both would grow without end.
+
     ``threshold`` (:math:`\theta`) and, with a target, ``observed`` (:math:`N, D`, the batches since the last update
     included) are buffers in float32, also in a model of half precision, so they are in checkpoints. They change in
     training only.
@@ -76,6 +81,7 @@ class ThresholdedReLU(nn.Module):
         super().__init__()
         self.num_heads, self.options = num_heads, options or ThresholdOptions()
         self._update: Optional[int] = None  # the update that the threshold was set for
+        self._moments: Optional[Tuple[Tensor, Tensor]] = None  # of the scores of the batch in training, with a target
         self._add_buffers()
 
     def _add_buffers(self) -> None:
@@ -96,7 +102,16 @@ class ThresholdedReLU(nn.Module):
 
     def per_head(self) -> Tensor:
         r"""Return :math:`\theta` of each head, ``(H,)``, in float32 or float64."""
-        return self.threshold.expand(self.num_heads)
+        return self._following().expand(self.num_heads)
+
+    def _following(self) -> Tensor:
+        """Return the threshold, with the gradient that it has where it follows the scores, see the class."""
+        if self._moments is None:
+            return self.threshold
+        (mean, variance), self._moments = self._moments, None  # of this batch only
+        at, spread = mean.detach(), variance.detach().clamp(min=torch.finfo(variance.dtype).tiny)
+        # both terms are 0, and only their gradients count
+        return self.threshold + (mean - at) + (self.threshold - at) * (variance - variance.detach()) / (2 * spread)
 
     def forward(self, scores: Tensor) -> Tensor:
         """Return the weights for scores ``(B, H, T, S)``."""
@@ -108,9 +123,8 @@ class ThresholdedReLU(nn.Module):
         """Whether the module is in training and has a target, so that :meth:`observe` is to be called."""
         return self.training and self.options.target is not None
 
-    @torch.no_grad()
     def observe(self, scores: Tensor, each: float = 1.0) -> None:
-        """Add the quantile of a training batch to the observations.
+        """Add the quantile of a training batch to the observations, and keep its moments for :meth:`per_head`.
 
         Args:
             scores: a sample of the scores of the batch, ``(N, H, S)``: N queries, minus infinity at forbidden keys
@@ -120,6 +134,13 @@ class ThresholdedReLU(nn.Module):
         scores = self._without_bias(at_least_float32(scores))
         allowed = scores > -torch.inf
         count = allowed.sum()
+        mean = scores.masked_fill(~allowed, 0.0).sum() / count.clamp(min=1)
+        variance = (scores - mean).masked_fill(~allowed, 0.0).square().sum() / count.clamp(min=1)
+        self._moments = mean, variance
+        self._add(scores.detach(), allowed, count, each)
+
+    @torch.no_grad()
+    def _add(self, scores: Tensor, allowed: Tensor, count: Tensor, each: float) -> None:
         rank = (self.options.target * count).ceil().long().clamp(min=1) - 1
         # without an allowed key there is no quantile, and a diverged model has infinite ones
         quantile = scores.masked_fill(~allowed, torch.inf).flatten().sort().values.take(rank)
@@ -169,7 +190,7 @@ class LearntThreshold(ThresholdedReLU):
 
     def per_head(self) -> Tensor:
         bias = at_least_float32(self.bias)
-        return -bias if self.options.target is None else self.threshold - bias
+        return -bias if self.options.target is None else self._following() - bias
 
     def _without_bias(self, scores: Tensor) -> Tensor:
         return scores + self.bias.to(scores.dtype)[:, None]

@@ -21,7 +21,7 @@ from fairseq_rela.models.config import TransformerRelaConfig
 from fairseq_rela.models.transformer_rela import TransformerRelaModel, attention_modules
 from fairseq_rela.study.folder import StudyFolder
 from fairseq_rela.study.spec import load_study
-from fairseq_rela.threshold import ThresholdedReLU, ThresholdOptions
+from fairseq_rela.threshold import LearntThreshold, ThresholdedReLU, ThresholdOptions
 
 PAD = 1
 
@@ -224,6 +224,58 @@ def test_batches_of_an_update_count_by_their_allowed_keys():
     assert float(module.threshold) == pytest.approx(sums / (0.9 * 110 + 60), rel=1e-6)
 
 
+@pytest.mark.parametrize("learnt", [False, True])
+def test_the_gradient_moves_a_target_with_the_scores(learnt):
+    """Independent: the threshold is written as mean + c * deviation of the scores, with a constant c."""
+    torch.manual_seed(7)
+    kind = LearntThreshold if learnt else ThresholdedReLU
+    module = kind(2, 4, ThresholdOptions(target=0.6)).double().train()
+    module.threshold.fill_(0.4)
+    bias = torch.tensor([0.3, -0.2], dtype=torch.float64, requires_grad=True) if learnt else torch.zeros(2)
+    if learnt:
+        module.bias.data.copy_(bias)
+    scores = torch.randn(3, 2, 5, 6, dtype=torch.float64)
+    scores[1, :, :, 4:] = -torch.inf
+    allowed, factor = scores > -torch.inf, torch.randn(3, 2, 5, 6, dtype=torch.float64)
+    factor[~allowed] = 0
+
+    ours = scores.clone().requires_grad_()
+    module.observe(ours.transpose(1, 2).flatten(0, 1))
+    weights = module(ours)
+    (weights * factor).sum().backward()
+
+    theirs = scores.clone().requires_grad_()
+    shifted = theirs + bias[:, None, None]
+    chosen = shifted[allowed]
+    mean, deviation = chosen.mean(), chosen.std(unbiased=False)
+    c = (0.4 - mean.detach()) / deviation.detach()
+    expected = torch.relu(shifted - mean - c * deviation)
+    (expected * factor).sum().backward()
+    torch.testing.assert_close(weights, expected.detach(), check_dtype=False)
+    torch.testing.assert_close(ours.grad[allowed], theirs.grad[allowed])
+    if learnt:
+        torch.testing.assert_close(module.bias.grad, bias.grad)
+    else:  # no gradient pushes all scores up or down
+        assert ours.grad[allowed].sum().abs() < 1e-12 < ours.grad[allowed].abs().min()
+        scaled = (ours.grad * ours)[allowed].sum().item()
+        assert scaled == pytest.approx((weights * factor).sum().item())  # as of a function that is linear in the scale
+    # without a new batch the threshold is a constant again
+    assert not module.threshold.requires_grad and (learnt or not module.per_head().requires_grad)
+
+
+def test_kernels_follow_the_scores_as_the_plain_path_does():
+    options = dict(rela_sparsity_target=0.6)
+    plain, fused = (make_model(rela_backend=backend, **options).train() for backend in ("plain", "auto"))
+    for module in (*thresholds(plain).values(), *thresholds(fused).values()):
+        module.threshold.fill_(0.1)
+    before = make_model(rela_threshold=0.1).train()
+    results = [logits_and_gradients(model) for model in (plain, fused, before)]
+    for a, b in zip(*results[:2]):
+        torch.testing.assert_close(a, b)
+    torch.testing.assert_close(results[0][0], results[2][0])
+    assert any(not torch.allclose(a, b) for a, b in zip(results[0][1:], results[2][1:]))
+
+
 def test_batches_without_an_allowed_key_and_infinite_scores_are_ignored():
     module = observing()
     for scores in (
@@ -357,13 +409,15 @@ def test_recorded_runs_are_accepted_without_the_options(tmp_path):
 
 def test_the_study_of_sparsity_trains_each_target(tmp_path):
     study = load_study("sparsity")
-    targets = {row.label: row.overrides for row in study.rows}
-    assert targets == {
+    rising = "+model.rela_threshold_warmup=675"
+    assert {row.label: row.overrides for row in study.rows} == {
         "softmax": (),
         "rela_g": (),
-        **{f"rela_g-{share}": (f"+model.rela_sparsity_target=0.{share // 10}",) for share in (50, 70, 90)},
+        **{f"rela_g-{share}": (f"+model.rela_sparsity_target=0.{share // 10}", rising) for share in (50, 70, 90)},
+        "rela_g-90-at_once": ("+model.rela_sparsity_target=0.9",),
     }
-    assert {row.seeds for row in study.rows} == {(1, 2, 3)} and study.baseline == "softmax"
-    runs = StudyFolder(study, tmp_path, tmp_path).runs
-    assert len({run.experiment.run for run in runs}) == 15
-    assert compose("multi30k_en_de", *runs[-1].job.overrides)["model"]["rela_sparsity_target"] == 0.9
+    assert {row.seeds for row in study.rows} == {(1, 2, 3), (1,)} and study.baseline == "softmax"
+    runs = {run.name: run for run in StudyFolder(study, tmp_path, tmp_path).runs}
+    assert len({run.experiment.run for run in runs.values()}) == 16
+    model = compose("multi30k_en_de", *runs["rela_g-90.seed-3"].job.overrides)["model"]
+    assert (model["rela_sparsity_target"], model["rela_threshold_warmup"]) == (0.9, 675)

@@ -31,13 +31,12 @@ def observe_scores(attention: Any, scores: Tensor, key_padding_mask: Optional[Te
     threshold = moving_threshold(attention)
     if threshold is None:
         return
-    scores = scores.detach().view(-1, attention.num_heads, *scores.shape[1:])
+    scores = scores.view(-1, attention.num_heads, *scores.shape[1:])
     b, t, each = choose_queries(scores.size(0), scores.size(2), scores.size(1) * scores.size(3), scores.device)
     padding = _padded_queries(attention, key_padding_mask)
     threshold.observe(allowed_only(scores[b, :, t], padding, b, t), each)  # (N, H, S)
 
 
-@torch.no_grad()
 def observe_projections(
     attention: Any, q: Tensor, k: Tensor, key_padding_mask: Optional[Tensor], attn_mask: Optional[Tensor]
 ) -> None:
