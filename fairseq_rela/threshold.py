@@ -5,7 +5,7 @@ from the scores, so the learnt bias of ``rela_g_threshold`` is :math:`b = -\thet
 """
 
 import math
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
