@@ -331,7 +331,9 @@ def test_every_yaml_builds_its_model(task):
         assert sum(p.numel() for p in model.parameters()) - embeddings == 44_138_496 + 18_432  # FIDELITY section 4
 
 
-@pytest.mark.parametrize("overrides", [(), ("attention=relu", "size=base", "sites=cross", "run=gpu4")])
+@pytest.mark.parametrize(
+    "overrides", [(), ("attention=relu", "size=base", "sites=cross", "run=gpu4"), ("attention=relu", "+start=softmax")]
+)
 def test_composed_values_equal_those_of_hydra(overrides):
     from hydra import compose, initialize_config_dir
 

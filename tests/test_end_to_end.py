@@ -371,8 +371,10 @@ def test_restarts_resume_or_are_refused(data, tmp_path):
 
 
 def test_the_whole_chain_runs_and_a_second_run_reuses_it(tmp_path):
-    """The command is scripts/reproduce.sh synthetic sparsemax with few updates."""
+    """The command is scripts/reproduce.sh synthetic sparsemax with few updates, which makes its softmax model first."""
     overrides = ("optimization.max_update=60", "checkpoint.save_interval_updates=12", "lr_scheduler.warmup_updates=20")
+    softmax = tmp_path / "my experiments" / "synthetic" / run_name("softmax", overrides)
+    overrides += ("+start=softmax",)
 
     def chain(*stages):
         options = ("--root", tmp_path / "my experiments", "--workers", 2)
@@ -382,6 +384,7 @@ def test_the_whole_chain_runs_and_a_second_run_reuses_it(tmp_path):
     first = ok(chain())
     assert [p.name for p in tmp_path.iterdir()] == ["my experiments"]
     run_dir = tmp_path / "my experiments" / "synthetic" / run_name("sparsemax", overrides)
+    assert f"loading pretrained model from {softmax}/average.pt" in (run_dir / "train.log").read_text()
     scores = json.loads((run_dir / "score.json").read_text())
     assert scores["sentences"] == 300 and "version" in scores["signature"]
     assert re.search(r"sacreBLEU +\d+\.\d\d", first.stdout)

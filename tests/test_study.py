@@ -14,8 +14,9 @@ import yaml
 from conftest import ROOT, run_rela
 
 from fairseq_rela.errors import InputError
-from fairseq_rela.experiment import training
-from fairseq_rela.experiment.composed import checksums
+from fairseq_rela.experiment import reproduce, training
+from fairseq_rela.experiment.composed import checksums, composed_values
+from fairseq_rela.experiment.experiment import Experiment
 from fairseq_rela.files.configs import FOLDER_VARIABLE
 from fairseq_rela.study import gold_set, queue, spec, statistics
 from fairseq_rela.study import perform as performing
@@ -332,6 +333,41 @@ def test_a_run_waits_for_the_model_that_starts_it(configs, tmp_path):
         changed.runs[1].finished()
 
 
+def test_the_model_that_starts_another_is_trained_first(tmp_path, monkeypatch):
+    calls = []
+    for stage in ("train", "average"):
+        monkeypatch.setitem(reproduce.RUN, stage, lambda one, stage=stage: calls.append((one.run.name, stage)))
+    chosen = ("common.seed=2", "+start=softmax", "sites=cross")
+    experiment = Experiment("synthetic", "rela_g", tmp_path, overrides=chosen)
+    assert experiment.start_model == tmp_path / "synthetic" / "softmax.seed-2" / "average.pt"
+    reproduce.reproduce(experiment, ["average", "train"])
+    first, second = "softmax.seed-2", "rela_g.sites-cross.start-softmax.seed-2"
+    assert calls == [(first, "train"), (first, "average"), (second, "train"), (second, "average")]
+    for overrides, start, message in (
+        (("start=softmax",), None, r"give \+start=softmax"),
+        (("+start=softmax",), "softmax", "not both"),
+        (("+start=sotfmax",), None, "sotfmax"),
+        (("+start=relu",), None, "no config 'relu' in .*start; there are softmax"),
+    ):
+        with pytest.raises(InputError, match=message):
+            reproduce.reproduce(Experiment("synthetic", "rela_g", tmp_path, None, overrides, start=start), ["train"])
+    assert len(calls) == 4
+
+
+def test_train_asks_for_the_model_that_starts_another(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "DataFolder", mock.MagicMock())
+    with pytest.raises(InputError, match="by --override checkpoint.finetune_from_model=FILE"):
+        training.train("synthetic", "rela_g", tmp_path, tmp_path / "run", ["+start=softmax"])
+
+
+def test_the_start_that_is_recommended_is_the_one_of_the_study():
+    row = next(row for row in spec.load_study("multi30k_en_de_gap").rows if row.label == "rela_g-after_10epochs")
+    assert row.start == "softmax" and row.overrides == ("optimization.max_epoch=5",)
+    usual = composed_values("multi30k_en_de", ["attention=rela_g"])
+    started = composed_values("multi30k_en_de", ["attention=rela_g", "+start=softmax"])
+    assert started == {**usual, "optimization.max_epoch": 5} != usual
+
+
 def test_a_start_model_is_loaded_unless_a_checkpoint_is_restored(tmp_path):
     from fairseq_rela.data.folder import DataFolder
 
@@ -339,7 +375,7 @@ def test_a_start_model_is_loaded_unless_a_checkpoint_is_restored(tmp_path):
     one = training._Training("synthetic", "rela_g", data, tmp_path / "run", [], tmp_path / "average.pt")
     assert f"checkpoint.finetune_from_model={tmp_path}/average.pt" in one.arguments(None)
     resumed = " ".join(one.arguments(tmp_path / "checkpoint2.pt"))
-    assert "finetune" not in resumed and f"checkpoint.restore_file={tmp_path}/checkpoint2.pt" in resumed
+    assert "finetune_from_model=null" in resumed and f"checkpoint.restore_file={tmp_path}/checkpoint2.pt" in resumed
 
 
 def test_the_options_only_run_and_list(configs, tmp_path, capsys, monkeypatch):

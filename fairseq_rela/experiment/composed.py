@@ -29,7 +29,7 @@ def checksums(task: str, overrides: Sequence[str] = ()) -> Dict[str, str]:
 
 _PACKAGE_LINE = re.compile(r"(?:#.*\n)*?# @package (\S+)")  # among the comments at the top of a file
 # settings that name places and not models
-_PLACES = ("hydra.", "common.user_dir", "task.data", "checkpoint.save_dir")
+_PLACES = ("hydra.", "common.user_dir", "task.data", "checkpoint.save_dir", "checkpoint.finetune_from_model")
 
 
 def composed_values(task: str, overrides: Sequence[str] = ()) -> Dict[str, Any]:
@@ -69,6 +69,10 @@ def _composed(task: str, overrides: Sequence[str]) -> List[str]:
     for entry in load_yaml(".", task)["defaults"]:
         if isinstance(entry, dict):
             files += [f"{group}/{chosen.get(group, name)}.yaml" for group, name in entry.items() if " " not in group]
+    # Hydra appends a group that the task's file does not name, such as +start=softmax
+    files += [
+        f"{key[1:]}/{name}.yaml" for key, name in chosen.items() if key[:1] == "+" and (folder / key[1:]).is_dir()
+    ]
     for name in files:
         if not (folder / name).is_file():
             load_yaml(str(Path(name).parent), Path(name).stem)  # raises an error that lists the existing files

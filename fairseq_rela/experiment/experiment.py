@@ -2,7 +2,7 @@
 
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Iterator, Optional, Tuple
@@ -10,7 +10,7 @@ from typing import Iterator, Optional, Tuple
 from ..analysis.goldset import GoldSet, open_gold_set
 from ..errors import InputError
 from ..variants import find_variant
-from .naming import run_name
+from .naming import SITES_KEYS, run_name, split_override
 from .tasks import Task, load_task
 
 
@@ -81,8 +81,20 @@ class Experiment:
         return self.folder / run_name(self.attention, (*start, *self.overrides))
 
     @property
+    def first(self) -> Optional["Experiment"]:
+        """The experiment that is trained first, for its model to start this one; None without ``+start=ATTENTION``.
+
+        It has the same overrides but for the sites, which are for this model.
+        """
+        attention = next((value for key, value in map(split_override, self.overrides) if key == "start"), None)
+        others = (override for override in self.overrides if split_override(override)[0] not in ("start", *SITES_KEYS))
+        return None if attention is None else replace(self, attention=attention, overrides=tuple(others))
+
+    @property
     def start_model(self) -> Optional[Path]:
         """The checkpoint that starts the model, or None."""
+        if self.first is not None:
+            return self.first.average
         return None if self.start is None else self.folder / self.start / "average.pt"
 
     @property
@@ -116,7 +128,11 @@ class Experiment:
         self.spec  # noqa: B018  raises for unknown tasks and choices
         with self.open_gold_set():
             pass
-        if self.start_model is not None and not self.start_model.is_file():
+        if self.start is not None and self.first is not None:
+            raise InputError("give --start RUN or --override +start=ATTENTION, not both")
+        if self.first is not None:
+            find_variant(self.first.attention)
+        elif self.start_model is not None and not self.start_model.is_file():
             raise InputError(f"--start {self.start}: {self.start_model} is missing; train that run first")
         for option, folder in (("--offline", self.offline), ("--raw", self.raw), ("--moses", self.moses)):
             if folder is not None and not folder.is_dir():

@@ -51,11 +51,18 @@ def reproduce(experiment: Experiment, stages: Sequence[str]) -> None:
     for stage in STAGES:
         if stage not in stages or (no_download and stage in ("download", "extract")):
             continue
-        print(f"== {experiment.task} {experiment.attention}: {stage}", flush=True)
-        start = time.monotonic()
-        with _locked(experiment, stage):
-            RUN[stage](experiment)
-        print(f"== {stage}: {time.monotonic() - start:.0f} s", flush=True)
+        if stage == "train" and experiment.first is not None:
+            _run(experiment.first, "train")
+            _run(experiment.first, "average")
+        _run(experiment, stage)
+
+
+def _run(experiment: Experiment, stage: str) -> None:
+    print(f"== {experiment.task} {experiment.attention}: {stage}", flush=True)
+    start = time.monotonic()
+    with _locked(experiment, stage):
+        RUN[stage](experiment)
+    print(f"== {stage}: {time.monotonic() - start:.0f} s", flush=True)
 
 
 def _locked(experiment: Experiment, stage: str) -> ContextManager[None]:

@@ -21,6 +21,7 @@ from .progress import TrainingProgress
 from .run_record import is_trained, record_start
 from .tasks import load_task, require_task
 
+_START = "checkpoint.finetune_from_model"
 _COMPUTED_BY = re.compile(r"attention: computed by (.+)$", re.MULTILINE)
 
 
@@ -58,8 +59,11 @@ def train(
     if folder.pair != meant:
         print(f"warning: {data} holds {folder.pair}, and {task} is made for {meant}", file=sys.stderr)
     folder.refuse_changed(name for name in folder.outputs if name.endswith((".bin", ".idx", ".txt")))
+    keys = {split_override(override)[0] for override in overrides}
     if start is not None:
         safe_loading.load(start)
+    elif "start" in keys and _START not in keys:
+        raise InputError(f"+start: name the model to start from by --override {_START}=FILE, or use `rela reproduce`")
     training = _Training(task, attention, folder, save_dir.resolve(), overrides, start)
     refuse_misread(data.resolve())
     refuse_misread(training.folder)
@@ -107,9 +111,11 @@ class _Training(NamedTuple):
 
     def _first_parameters(self, restore: Optional[Path]) -> List[str]:
         """Return the override that names the checkpoint to load; fairseq prefers ``checkpoint_last.pt`` to a start."""
-        if restore is not None:
-            return [f"checkpoint.restore_file={_quoted(restore)}"]
-        return [] if self.start is None else [f"checkpoint.finetune_from_model={_quoted(self.start.resolve())}"]
+        if self.start is None:
+            return [] if restore is None else [f"checkpoint.restore_file={_quoted(restore)}"]
+        if restore is None:
+            return [f"{_START}={_quoted(self.start.resolve())}"]
+        return [f"checkpoint.restore_file={_quoted(restore)}", f"{_START}=null"]
 
 
 def _train_alone(training: _Training) -> None:
@@ -168,6 +174,8 @@ def refuse_reserved(overrides: Sequence[str]) -> None:
         name, value = split_override(override)
         if "=" not in override and not override.startswith("~"):
             raise InputError(f"--override {override}: give KEY=VALUE")
+        if name == "start" and not override.startswith("+"):
+            raise InputError(f"--override {override}: give +{override.lstrip('~')}")
         if name in _RESERVED:
             raise InputError(f"--override {override}: give {_RESERVED[name]} instead")
         if name == "model._name" and not value.startswith("transformer_rela"):
