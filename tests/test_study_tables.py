@@ -233,6 +233,16 @@ def test_rows_beyond_the_paper_are_also_compared_at_their_own_settings():
     assert found["softmax"] == found["softmax (softmax-lr5e-3)"] == "-"
 
 
+def test_rows_beyond_the_paper_have_their_sparsity_and_no_empty_lines():
+    study = make_study({"softmax": [35.3, 34.6], "rela_g": [32.2, 31.4], "rela_g-lr5e-3": []})
+    quality, training, rates = (part for part in tables.rows(study).split("\n\n") if part.startswith("|"))
+    assert "0 of 4" in quality and "lr5e-3" not in training + rates
+    cells = [cell.strip() for cell in next(line for line in rates.splitlines() if "ReLA-g" in line).split("|")[3:-1]]
+    rela = next(row for row in study["rows"] if row["label"] == "rela_g")
+    expected = [values.mean(rela, f"words.sparsity.{site}") or values.mean(rela, f"sparsity.{site}") for site in SITES]
+    assert [numbers(cell)[0] for cell in cells[:3]] == pytest.approx([100 * one.mean for one in expected], abs=0.05)
+
+
 def test_the_time_of_interrupted_runs_is_not_claimed():
     study = make_study({"softmax": [34.0, 34.5], "rela_g": [32.0, 32.5]})
     assert "took 15 minutes (median), all 4 together 60 minutes" in tables.effort(study)

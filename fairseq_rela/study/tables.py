@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 from ..report import paper
 from ..report.table import Table
 from . import claims, gold_set, paper_tables, text
+from .target_table import target_tables
 from .values import Summary, baseline, difference, diverged, find_row, finished, mean
 
 NO_ALIGNMENT = "No alignment error rate was measured in this study."
@@ -23,16 +24,24 @@ def full(study: Dict[str, Any]) -> str:
 
 
 def rows(study: Dict[str, Any]) -> str:
-    """Return the results in Markdown for rows that the paper does not have: only the columns that are measured.
+    """Return the results in Markdown for rows that the paper does not have: only the columns and rows with numbers.
 
     Rows with the baseline's settings are compared with it, other rows also with the row that differs from them only in
     having the baseline's attention.
     """
     quality = _measured_columns(paper_tables.table_1(study))
     quality.append([f"difference to the same with {paper_tables.baseline_name(study)}", *_to_same_settings(study)])
-    training = _measured_columns(paper_tables.training(study))
-    parts = [markdown(head, body, head.index("model") + 1) for head, *body in (zip(*quality), zip(*training))]
-    return "\n\n".join([summary(study), *parts, effort(study), f"`rela study {study['study']}` repeats it."])
+    parts = [summary(study), _with_names(quality)]
+    for table in (paper_tables.training(study), paper_tables.rates(study), *target_tables(study)):
+        parts += [_with_names(_measured_columns(table)), *table.notes]
+    return "\n\n".join([*parts, effort(study), f"`rela study {study['study']}` repeats it."])
+
+
+def _with_names(columns: List[List[str]]) -> str:
+    """Return columns as a Markdown table, whose names end at the column ``model``; a row needs more than its name."""
+    head, *body = zip(*columns)
+    names = head.index("model") + 1
+    return markdown(head, [row for row in body if set(row[names:]) != {text.NONE}], names)
 
 
 def _measured_columns(table: Table) -> List[List[str]]:
