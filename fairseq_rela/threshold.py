@@ -62,8 +62,8 @@ class ThresholdedReLU(nn.Module):
 
     The sums are over the batches of update n: those of ``--update-freq``, and those of all workers.
 
-    In training with a target, the gradient takes :math:`\theta` for :math:`\mu + c\,\sigma`, where :math:`\mu` and
-    :math:`\sigma` are mean and standard deviation of the scores of the batch and c is the constant that gives
+    In training with a target, the gradient takes :math:`\theta` for :math:`\mu + k\,\sigma`, where :math:`\mu` and
+    :math:`\sigma` are mean and standard deviation of the scores of the batch and k is the constant that gives
     :math:`\theta`. So no gradient moves all scores up or down, and scaling them scales the weights, as in ReLA. If
     :math:`\theta` were a constant there, training would move the scores to get another sparsity, :math:`\theta` would
     follow, and both would grow without end.

@@ -344,6 +344,22 @@ def test_documents_equal_the_output_of_the_studies(document, kind):
         pytest.skip(f"{document} shows no study yet")
 
 
+def test_the_areas_of_ranking_are_the_means_of_the_study():
+    kinds = {"targets shuffled": "shuffled", "source copied": "copied", "wrong language": "wrong_language"}
+    kinds.update({"words inserted": "inserted", "words deleted": "deleted", "cut in half": "truncated"})
+    study = read_json(ROOT / "studies" / "multi30k_en_de" / "study.json")
+    page = (ROOT / "docs" / "ranking.md").read_text(encoding="utf-8")
+    shown = dict(re.findall(r"^\| (\w+ \w+(?: \w+)?) \| (.*) \|$", page, re.MULTILINE))
+    for name, kind in kinds.items():
+        expected = []
+        for label, score in (("rela_g", "null_rate_auc"), ("rela_g", "logprob_auc"), ("softmax", "logprob_auc")):
+            row = next(row for row in study["rows"] if row["label"] == label)
+            areas = [run["ranking"][kind][score] for run in row["runs"]]
+            assert len(areas) == 4
+            expected.append(f"{numpy.mean(areas):.2f}")
+        assert shown[name].split(" | ") == expected
+
+
 def test_the_recommended_setting_is_told_as_it_was_measured():
     study = read_json(ROOT / "studies" / "multi30k_en_de_gap" / "study.json")
     rows = {row["label"]: row for row in study["rows"]}

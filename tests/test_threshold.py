@@ -226,7 +226,7 @@ def test_batches_of_an_update_count_by_their_allowed_keys():
 
 @pytest.mark.parametrize("learnt", [False, True])
 def test_the_gradient_moves_a_target_with_the_scores(learnt):
-    """Independent: the threshold is written as mean + c * deviation of the scores, with a constant c."""
+    """Independent: the threshold is written as mean + k * deviation of the scores, with a constant k."""
     torch.manual_seed(7)
     kind = LearntThreshold if learnt else ThresholdedReLU
     module = kind(2, 4, ThresholdOptions(target=0.6)).double().train()
@@ -248,8 +248,8 @@ def test_the_gradient_moves_a_target_with_the_scores(learnt):
     shifted = theirs + bias[:, None, None]
     chosen = shifted[allowed]
     mean, deviation = chosen.mean(), chosen.std(unbiased=False)
-    c = (0.4 - mean.detach()) / deviation.detach()
-    expected = torch.relu(shifted - mean - c * deviation)
+    k = (0.4 - mean.detach()) / deviation.detach()
+    expected = torch.relu(shifted - mean - k * deviation)
     (expected * factor).sum().backward()
     torch.testing.assert_close(weights, expected.detach(), check_dtype=False)
     torch.testing.assert_close(ours.grad[allowed], theirs.grad[allowed])

@@ -6,7 +6,8 @@ from .arguments import Options, Parser, add_shared, locked, values
 
 
 def _prune_options(parser: Parser) -> None:
-    add_shared(parser, "checkpoint", "--data")
+    parser.add_argument("checkpoint", type=Path, help="a model of transformer_rela, with any attention")
+    add_shared(parser, "--data")
     parser.add_argument("--output", type=Path, required=True, help="checkpoint to write; OUTPUT.json says what and why")
     parser.add_argument(
         "--by",
