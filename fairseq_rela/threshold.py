@@ -110,7 +110,8 @@ class ThresholdedReLU(nn.Module):
         if self._moments is None:
             return self.threshold
         (mean, variance), self._moments = self._moments, None  # of this batch only
-        at, spread = mean.detach(), variance.detach().clamp(min=torch.finfo(variance.dtype).tiny)
+        at = mean.detach()
+        spread = torch.maximum(variance.detach(), 1e-6 * (1 + at.square()))  # of equal scores, the variance is 0
         # both terms are 0, and only their gradients count
         return self.threshold + (mean - at) + (self.threshold - at) * (variance - variance.detach()) / (2 * spread)
 
@@ -135,8 +136,10 @@ class ThresholdedReLU(nn.Module):
         scores = self._without_bias(at_least_float32(scores))
         allowed = scores > -torch.inf
         count = allowed.sum()
-        mean = scores.masked_fill(~allowed, 0.0).sum() / count.clamp(min=1)
-        variance = (scores - mean).masked_fill(~allowed, 0.0).square().sum() / count.clamp(min=1)
+        unsound = ~torch.isfinite(scores)
+        number = (~unsound).sum().clamp(min=1)
+        mean = scores.masked_fill(unsound, 0.0).sum() / number
+        variance = (scores - mean).masked_fill(unsound, 0.0).square().sum() / number
         self._moments = mean, variance
         self._add(scores.detach(), allowed, count, each)
 

@@ -243,6 +243,11 @@ def test_rows_beyond_the_paper_have_their_sparsity_and_no_empty_lines():
     assert [numbers(cell)[0] for cell in cells[:3]] == pytest.approx([100 * one.mean for one in expected], abs=0.05)
 
 
+def test_a_study_without_a_finished_run_has_one_table():
+    markdown = tables.rows(make_study({"softmax": [], "rela_g": []}))
+    assert markdown.count("| model |") == 1 and "0 of 4" in markdown and "Null:" not in markdown
+
+
 def test_the_time_of_interrupted_runs_is_not_claimed():
     study = make_study({"softmax": [34.0, 34.5], "rela_g": [32.0, 32.5]})
     assert "took 15 minutes (median), all 4 together 60 minutes" in tables.effort(study)

@@ -284,8 +284,19 @@ def test_batches_without_an_allowed_key_and_infinite_scores_are_ignored():
         torch.full((1, 2, 5), torch.nan),
     ):
         module.observe(scores)
+        assert torch.equal(module.per_head(), torch.zeros(2))
     module.set_num_updates(1)
     assert module.threshold == 0 and not module.observed.any()
+
+
+def test_equal_scores_have_a_finite_gradient():
+    """Their variance is 0."""
+    module = observing()
+    module.threshold.fill_(-0.5)
+    scores = torch.full((3, 2, 5), 0.25, requires_grad=True)
+    module.observe(scores)
+    module(scores[None].transpose(1, 2)).sum().backward()
+    assert scores.grad.isfinite().all()
 
 
 def test_large_batches_are_sampled_at_all_positions():

@@ -53,7 +53,8 @@ def observe_projections(
     src_len, heads = k.size(0), (attention.num_heads, attention.head_dim)
     b, t, each = choose_queries(q.size(1), q.size(0), attention.num_heads * src_len, q.device)
     queries = at_least_float32(q[t, b]).view(len(t), *heads)  # (N, H, d_h)
-    keys = at_least_float32(k[:, b]).view(src_len, len(b), *heads)  # (S, N, H, d_h)
+    # k[:, b] has the same values, and a gradient that adds in another order each time
+    keys = at_least_float32(k.index_select(1, b)).view(src_len, len(b), *heads)  # (S, N, H, d_h)
     scores = torch.einsum("nhd,snhd->nhs", queries * attention.scaling, keys)
     if is_future_mask(attn_mask):
         future = torch.arange(src_len, device=q.device)[None, :] > t[:, None]  # (N, S)

@@ -72,11 +72,8 @@ def fetch(download: Download, folder: Path, offline: Optional[Path] = None) -> T
     with only_process(path, "fetched"):
         try:
             if path.exists():
-                file, entry = path, ledger.check(path, path, download.mirrors)
-            else:
-                file, entry = _use_mirrors(path, download) if offline is None else take(path, download, offline)
-            ledger.record(path, entry)
-            return file, entry
+                return path, ledger.check(path, path, download.mirrors)
+            return _use_mirrors(path, download) if offline is None else take(path, download, offline)
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             reason = "no space left on the disk" if full else error.strerror or error

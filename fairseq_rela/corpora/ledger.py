@@ -20,7 +20,7 @@ _ARCHIVE_NAME = re.compile(r"\.(tgz|tar|zip|gz)(\.\d+)?$", re.I)
 
 
 def check(path: Path, file: Path, mirrors: Sequence[Mirror], url: Sequence[str] = ()) -> Entry:
-    """Check a file against its record and its mirrors; return its entry.
+    """Check a file against its record and its mirrors, write its record, and return its entry.
 
     Args:
         path: where the file belongs; its record is beside it.
@@ -58,13 +58,9 @@ def check(path: Path, file: Path, mirrors: Sequence[Mirror], url: Sequence[str] 
     if differing and not known and not any(m.is_verifiable for m in mirrors if m not in differing):
         others = "; ".join(f"{mirror} ({difference})" for mirror, difference in differing.items())
         print(f"{file}: accepted as the file of a mirror without a checksum, because it differs from that of {others}")
-    return entry
-
-
-def record(path: Path, entry: Entry) -> None:
-    """Write the record of a file, unless it has this entry already."""
-    if _read(path) != [entry]:
+    if entries != [entry]:
         write_json(_record(path), [entry])
+    return entry
 
 
 def why_outdated(entry: Entry, mirrors: Sequence[Mirror]) -> Optional[str]:

@@ -12,7 +12,7 @@ from .spec import Download, Mirror
 
 
 def take(path: Path, download: Download, offline: Path) -> Tuple[Path, ledger.Entry]:
-    """Return a verified file in ``offline`` and its entry for the record; parts are joined to ``path`` first.
+    """Return a verified file in ``offline`` and its entry in the record; parts are joined to ``path`` first.
 
     Raises:
         InputError: the file is not there, or as :func:`fairseq_rela.corpora.ledger.check`.

@@ -10,8 +10,12 @@ from typing import Iterator, Optional, Tuple
 from ..analysis.goldset import GoldSet, open_gold_set
 from ..errors import InputError
 from ..variants import find_variant
+from .composed import composed_values
 from .naming import SITES_KEYS, run_name, split_override
 from .tasks import Task, load_task
+
+# keys that another attention need not accept
+_OF_RELA = tuple(f"model.rela_{name}" for name in ("threshold", "threshold_warmup", "sparsity_target", "backend"))
 
 
 @dataclass(frozen=True)
@@ -84,10 +88,11 @@ class Experiment:
     def first(self) -> Optional["Experiment"]:
         """The experiment that is trained first, for its model to start this one; None without ``+start=ATTENTION``.
 
-        It has the same overrides but for the sites, which are for this model.
+        It has the same overrides but for those that are for this attention only.
         """
         attention = next((value for key, value in map(split_override, self.overrides) if key == "start"), None)
-        others = (override for override in self.overrides if split_override(override)[0] not in ("start", *SITES_KEYS))
+        own = ("start", *SITES_KEYS, *_OF_RELA)
+        others = (override for override in self.overrides if split_override(override)[0] not in own)
         return None if attention is None else replace(self, attention=attention, overrides=tuple(others))
 
     @property
@@ -128,12 +133,22 @@ class Experiment:
         self.spec  # noqa: B018  raises for unknown tasks and choices
         with self.open_gold_set():
             pass
-        if self.start is not None and self.first is not None:
-            raise InputError("give --start RUN or --override +start=ATTENTION, not both")
         if self.first is not None:
-            find_variant(self.first.attention)
+            self._check_first(self.first)
         elif self.start_model is not None and not self.start_model.is_file():
             raise InputError(f"--start {self.start}: {self.start_model} is missing; train that run first")
         for option, folder in (("--offline", self.offline), ("--raw", self.raw), ("--moses", self.moses)):
             if folder is not None and not folder.is_dir():
                 raise InputError(f"{option} {folder}: no such folder")
+
+    def _check_first(self, first: "Experiment") -> None:
+        find_variant(first.attention)
+        keys = {split_override(override)[0] for override in self.overrides}
+        if self.start is not None or keys & {"checkpoint.finetune_from_model", "checkpoint.restore_file"}:
+            raise InputError("--override +start names the model to start from; leave out --start and other checkpoints")
+        length = {"optimization.max_epoch", "optimization.max_update"}
+        if not keys & length and composed_values(self.task)["optimization.max_update"]:
+            raise InputError(
+                f"--override +start: {self.task} is not trained by epochs; give --override optimization.max_update=N "
+                f"for both models, or train {first.attention} first and give --start {first.run.name}"
+            )

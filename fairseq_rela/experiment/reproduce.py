@@ -53,7 +53,8 @@ def reproduce(experiment: Experiment, stages: Sequence[str]) -> None:
             continue
         if stage == "train" and experiment.first is not None:
             _run(experiment.first, "train")
-            _run(experiment.first, "average")
+            if not experiment.first.average.is_file():
+                _run(experiment.first, "average")
         _run(experiment, stage)
 
 

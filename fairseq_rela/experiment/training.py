@@ -103,19 +103,13 @@ class _Training(NamedTuple):
             f"common.user_dir={_quoted(user_dir())}",
             f"task.data={_quoted(self.data.path.resolve())}",
             f"checkpoint.save_dir={_quoted(self.folder)}",
-            *self._first_parameters(restore),
+            *([] if self.start is None else [f"{_START}={_quoted(self.start.resolve())}"]),
             *self.overrides,
         ]
+        if restore is not None:  # fairseq refuses both; without `restore` it prefers checkpoint_last.pt to a start
+            arguments += [f"checkpoint.restore_file={_quoted(restore)}", f"{_START}=null"]
         # Hydra uses the Slurm launcher only in a multirun; it returns when the job has ended
         return [*arguments, "-m"] if "run=slurm" in self.overrides else arguments
-
-    def _first_parameters(self, restore: Optional[Path]) -> List[str]:
-        """Return the override that names the checkpoint to load; fairseq prefers ``checkpoint_last.pt`` to a start."""
-        if self.start is None:
-            return [] if restore is None else [f"checkpoint.restore_file={_quoted(restore)}"]
-        if restore is None:
-            return [f"{_START}={_quoted(self.start.resolve())}"]
-        return [f"checkpoint.restore_file={_quoted(restore)}", f"{_START}=null"]
 
 
 def _train_alone(training: _Training) -> None:
@@ -174,8 +168,8 @@ def refuse_reserved(overrides: Sequence[str]) -> None:
         name, value = split_override(override)
         if "=" not in override and not override.startswith("~"):
             raise InputError(f"--override {override}: give KEY=VALUE")
-        if name == "start" and not override.startswith("+"):
-            raise InputError(f"--override {override}: give +{override.lstrip('~')}")
+        if name == "start" and not override.startswith("+start="):
+            raise InputError(f"--override {override}: give +start=softmax")
         if name in _RESERVED:
             raise InputError(f"--override {override}: give {_RESERVED[name]} instead")
         if name == "model._name" and not value.startswith("transformer_rela"):

@@ -207,6 +207,8 @@ def _strings(values: Any, where: str) -> Tuple[str, ...]:
         return ()
     if not isinstance(values, list) or not all(isinstance(value, str) and "=" in value for value in values):
         raise InputError(f"{where}: give a list of KEY=VALUE")
+    if any(value.startswith("+start=") for value in values):
+        raise InputError(f"{where}: instead of +start, give the row `start:` with the label of another row")
     return tuple(values)
 
 

@@ -33,7 +33,9 @@ def rows(study: Dict[str, Any]) -> str:
     quality.append([f"difference to the same with {paper_tables.baseline_name(study)}", *_to_same_settings(study)])
     parts = [summary(study), _with_names(quality)]
     for table in (paper_tables.training(study), paper_tables.rates(study), *target_tables(study)):
-        parts += [_with_names(_measured_columns(table)), *table.notes]
+        columns = _measured_columns(table)
+        if columns[-1][0] != "model":
+            parts += [_with_names(columns), *table.notes]
     return "\n\n".join([*parts, effort(study), f"`rela study {study['study']}` repeats it."])
 
 
@@ -41,7 +43,7 @@ def _with_names(columns: List[List[str]]) -> str:
     """Return columns as a Markdown table, whose names end at the column ``model``; a row needs more than its name."""
     head, *body = zip(*columns)
     names = head.index("model") + 1
-    return markdown(head, [row for row in body if set(row[names:]) != {text.NONE}], names)
+    return markdown(head, [row for row in body if set(row[names:]) - {text.NONE}], names)
 
 
 def _measured_columns(table: Table) -> List[List[str]]:
