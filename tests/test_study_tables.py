@@ -231,6 +231,11 @@ def test_rows_beyond_the_paper_are_also_compared_at_their_own_settings():
     mean, _, interval = t_interval(differences)
     assert numbers(found["ReLA-g (rela_g-lr5e-3)"]) == pytest.approx([mean, *interval], abs=0.005)
     assert found["softmax"] == found["softmax (softmax-lr5e-3)"] == "-"
+    assert head.split("|")[-3].strip() == "difference to its usual settings"
+    usual = {line.split("|")[1].strip(): line.split("|")[-3].strip() for line in lines[1:]}
+    mean, _, interval = t_interval([x - y for x, y in zip(faster["rela_g"], [32.2, 31.4])])
+    assert numbers(usual["ReLA-g (rela_g-lr5e-3)"]) == pytest.approx([mean, *interval], abs=0.005)
+    assert usual["ReLA-g"] == usual["softmax"] == "-"
 
 
 def test_rows_beyond_the_paper_have_their_sparsity_and_no_empty_lines():

@@ -1,7 +1,7 @@
 """The results of a study in Markdown, in full and in short, and sentences that summarise them."""
 
 import statistics
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from ..report import paper
 from ..report.table import Table
@@ -26,11 +26,11 @@ def full(study: Dict[str, Any]) -> str:
 def rows(study: Dict[str, Any]) -> str:
     """Return the results in Markdown for rows that the paper does not have: only the columns and rows with numbers.
 
-    Rows with the baseline's settings are compared with it, other rows also with the row that differs from them only in
-    having the baseline's attention.
+    Rows are compared with the baseline; with the row of the same attention that has the usual settings; and with the
+    row of the same settings that has the baseline's attention, if there is one for any row with settings of its own.
     """
     quality = _measured_columns(paper_tables.table_1(study))
-    quality.append([f"difference to the same with {paper_tables.baseline_name(study)}", *_to_same_settings(study)])
+    quality += _other_differences(study)
     parts = [summary(study), _with_names(quality)]
     for table in (paper_tables.training(study), paper_tables.rates(study), *target_tables(study)):
         columns = _measured_columns(table)
@@ -52,18 +52,28 @@ def _measured_columns(table: Table) -> List[List[str]]:
     return [column for column in columns if set(column[1:]) != {text.NONE}]
 
 
-def _to_same_settings(study: Dict[str, Any]) -> List[str]:
-    """Return the difference in BLEU of each row to the row with the same settings and the baseline's attention."""
-    base = baseline(study)
+def _other_differences(study: Dict[str, Any]) -> List[List[str]]:
+    """Return the columns with the differences in BLEU to the same attention, and to the same settings."""
+    rows, base = paper_tables.in_order(study), baseline(study)
 
     def settings(row: Dict[str, Any]) -> Tuple[Any, ...]:
-        return (row.get("start"), *row["overrides"])
+        return tuple(filter(None, (row.get("start"), *row["overrides"])))
 
-    like_base = {settings(row): row for row in study["rows"] if base and row["attention"] == base["attention"]}
-    return [
-        text.mean_interval(difference(study, row, like_base.get(settings(row)), "bleu"), sign=True)
-        for row in paper_tables.in_order(study)
-    ]
+    def column(name: str, like: Callable[[Dict[str, Any], Dict[str, Any]], bool]) -> List[str]:
+        others = [next((other for other in rows if like(row, other)), None) for row in rows]
+        pairs = zip(rows, others)
+        return [name, *(text.mean_interval(difference(study, *pair, "bleu"), sign=True) for pair in pairs)]
+
+    def is_usual(row: Dict[str, Any], other: Dict[str, Any]) -> bool:
+        return not settings(other) and all(row[key] == other[key] for key in ("attention", "sites"))
+
+    def has_base(row: Dict[str, Any], other: Dict[str, Any]) -> bool:
+        return base is not None and other["attention"] == base["attention"] and settings(row) == settings(other)
+
+    columns = [column("difference to its usual settings", is_usual)]
+    if any(settings(row) and has_base(row, other) for row in rows for other in rows if other is not row):
+        columns.append(column(f"difference to the same with {paper_tables.baseline_name(study)}", has_base))
+    return [column for column in columns if set(column[1:]) != {text.NONE}]
 
 
 def effort(study: Dict[str, Any]) -> str:
