@@ -129,6 +129,7 @@ CLEAN = st.lists(
 )
 
 
+@pytest.mark.slow
 @examples(4)  # each starts fairseq-preprocess
 @given(sentences=st.lists(CLEAN, min_size=1, max_size=60))
 def test_clean_text_is_binarised_and_comes_back(data, segmenters, sentences):
@@ -171,6 +172,7 @@ def first_words(lines):
     return [line.split()[0] for line in lines]
 
 
+@pytest.mark.slow
 @examples(6)
 @given(train=PAIRS, test=PAIRS, tokeniser=st.sampled_from(("moses", "none")), truecase=st.booleans())
 def test_prepare_shifts_no_line(train, test, tokeniser, truecase):

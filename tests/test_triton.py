@@ -9,6 +9,7 @@ from conftest import ROOT, run
 from fairseq_rela.kernels import gpu
 
 
+@pytest.mark.slow
 def test_kernels_equal_float64():
     """Runs in its own process, as Triton reads TRITON_INTERPRET when a kernel is defined."""
     # interpreters before 3.7 do not work with the newest numpy
