@@ -53,6 +53,7 @@ def test_resumed_run_sees_the_same_batches_without_a_warning(options, caplog):
     assert warnings == [] and counts == Counter(range(60)) and iterator.next_epoch_idx == 2
 
 
+@pytest.mark.slow
 def test_an_update_freq_that_does_not_divide_the_finished_batches_warns(caplog):
     """In that case fairseq's groups of batches end early, and the epoch begins again."""
     warnings, counts, iterator = interrupted(caplog, update_freq=3)

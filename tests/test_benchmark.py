@@ -342,6 +342,7 @@ def test_wrong_options_are_refused(tmp_path):
         assert result.returncode == 2 and message in result.stderr and "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 def test_the_script_runs_the_verb_bench(tmp_path):
     result = run(sys.executable, ROOT / "scripts" / "benchmark.py", "--parts", "flops", "--no-figures", cwd=tmp_path)
     assert result.returncode == 0, result.stderr

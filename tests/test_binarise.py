@@ -23,6 +23,7 @@ def outputs(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".bin", ".idx", ".txt")}
 
 
+@pytest.mark.slow
 def test_the_files_equal_those_of_fairseq_preprocess(data, tmp_path):
     """A whole corpus is binarised by the command that `rela prepare` prints."""
     arguments = ["--source-lang", "xa", "--target-lang", "xb", "--destdir", tmp_path / "theirs"]
@@ -33,6 +34,7 @@ def test_the_files_equal_those_of_fairseq_preprocess(data, tmp_path):
     assert outputs(tmp_path / "theirs") == outputs(data) and len(outputs(data)) == 14
 
 
+@pytest.mark.slow
 def test_given_dictionaries_unknown_pieces_and_empty_lines_give_the_same_files(tmp_path):
     """There are more lines than in a block, so that several processes take part."""
     train = ["a@@ b c", "", "b b ä 中", "d"] * 700
@@ -56,6 +58,7 @@ def test_given_dictionaries_unknown_pieces_and_empty_lines_give_the_same_files(t
         assert (again / name).read_bytes() == (ours / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_large_dictionary_is_stored_in_32_bits(tmp_path):
     """fairseq changes from 16 to 32 bits at 65,500 pieces."""
     prefixes = pieces(tmp_path, train=[" ".join(f"w{i}w" for i in range(j, j + 700)) for j in range(0, 65_800, 700)])

@@ -97,6 +97,7 @@ LINES = ["", "a b c", "  \t ", "\u200b", "\u3000", "a"]
 BLANKS = (0, 2, 3, 4)
 
 
+@pytest.mark.slow
 def test_rela_translate_keeps_blank_lines(data, trained, tmp_path):
     (tmp_path / "in.xa").write_text("".join(line + "\n" for line in LINES), encoding="utf-8")
     decoding = load_decoding(beam=2)
@@ -131,6 +132,7 @@ def test_the_hub_interface_keeps_blank_lines(data, trained):
     assert hub.translate([""]) == [""]
 
 
+@pytest.mark.slow
 def test_fairseq_interactive_keeps_blank_lines(data, trained, tmp_path):
     (tmp_path / "in").write_text("".join(line + "\n" for line in LINES), encoding="utf-8")
     arguments = [data, "--user-dir", ROOT / "fairseq_rela", "--task", "translation_rela", "--cpu", "--beam", 2]

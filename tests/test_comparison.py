@@ -54,6 +54,7 @@ def test_quantiles_of_students_t_equal_published_ones():
     assert comparison.t_quantile(3, 0.95) == pytest.approx(2.3534, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_several_models_are_measured_on_the_same_damage(trained, data, corpus, tmp_path):
     models = [trained / "checkpoint_last.pt", trained / "checkpoint_1_2.pt"]
     files = corpus / "test.xa", corpus / "test.xb"
@@ -82,6 +83,7 @@ def test_areas_are_computed_for_each_score():
     assert detection.areas(good, bad) == {"null_rate_auc": 0.5, "logprob_auc": 1.0, "both_auc": 0.875}
 
 
+@pytest.mark.slow
 def test_incompatible_options_are_refused(trained, data, corpus, tmp_path):
     common = (trained / "checkpoint_last.pt", corpus / "test.xa", corpus / "test.xb", "--data", data)
     more = ("--output", tmp_path / "o", "--more-checkpoints", trained / "checkpoint_1_2.pt")

@@ -21,6 +21,7 @@ def fake_fairseq(folder, code):
     return {"PYTHONPATH": f"{folder}:{ROOT}"}
 
 
+@pytest.mark.slow
 def test_an_extension_compiled_for_another_numpy_is_named_as_the_cause(tmp_path):
     """B43: fairseq's own message claims that it was not built, and comes only after training has begun."""
     reason = "numpy.dtype size changed, may indicate binary incompatibility"
@@ -109,6 +110,7 @@ def test_a_fairseq_that_drops_the_last_batch_is_named(caplog, monkeypatch):
     assert caplog.text == ""
 
 
+@pytest.mark.slow
 def test_importing_the_plugin_gives_the_warning():
     result = run(sys.executable, "-c", f"{WARM}\nimport fairseq_rela")
     assert result.returncode == 0

@@ -337,7 +337,7 @@ def test_every_yaml_builds_its_model(task):
 def test_composed_values_equal_those_of_hydra(overrides):
     from hydra import compose, initialize_config_dir
 
-    with initialize_config_dir(config_dir=str(configs.config_folder()), version_base=None):
+    with initialize_config_dir(config_dir=str(configs.config_folder())):  # version_base would stay set
         expected = compose("multi30k_en_de", overrides=list(overrides))
     found = composed.composed_values("multi30k_en_de", overrides)
     assert found["model.attention"] == ("relu" if overrides else "rela_g") and len(found) > 30

@@ -51,6 +51,7 @@ def test_missing_files_and_packages_are_named(tmp_path):
         encoders.RelaBPE(argparse.Namespace(bpe_codes=str(tmp_path / "bpecodes")))
 
 
+@pytest.mark.slow
 def test_text_with_diacritics_reaches_a_model_without_them(tmp_path):
     """B48: rela_moses needs --prepared to find the data folder; without it rela_bpe refuses unknown letters."""
     files = {}

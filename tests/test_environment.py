@@ -112,6 +112,7 @@ def test_any_hash_seed_gives_the_same_bytes(bare, corpus, tmp_path):
     assert made[0] == made[1] and len(made[0]) > 20
 
 
+@pytest.mark.slow
 def test_file_names_that_are_not_utf8_are_accepted(tmp_path, capsys):
     """Old disks have such names."""
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/gr\xfc\xdfe")
@@ -222,6 +223,7 @@ def test_read_only_data_can_be_translated(bare, data, trained, tmp_path, read_on
     assert not [path for path in Path(bare["TMPDIR"]).iterdir() if not path.name.startswith("pymp-")]
 
 
+@pytest.mark.slow
 def test_unwritable_folders_give_one_line(corpus, tmp_path, read_only):
     (tmp_path / "locked").mkdir()
     (tmp_path / "secret").write_text("x\n")
@@ -244,6 +246,7 @@ def test_unwritable_folders_give_one_line(corpus, tmp_path, read_only):
 # --- other files are never removed ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_only_files_of_the_command_are_removed(corpus, data, trained, tmp_path):
     """Other files with similar names in the output folders stay, also where the command fails."""
     mine = tmp_path / "mine"
@@ -283,6 +286,7 @@ def test_a_link_to_a_folder_is_not_followed_when_something_is_removed(corpus, tm
     assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["main.tex"]
 
 
+@pytest.mark.slow
 def test_the_reader_of_a_pipe_may_close_it(tmp_path):
     """`rela download TASK --list | head -1`"""
     command = " ".join([f"'{part}'" if " " in part or ";" in part else part for part in map(str, RELA[:4])])

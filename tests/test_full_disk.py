@@ -86,6 +86,7 @@ def test_an_average_that_cannot_be_written_does_not_replace_the_old_one(room, tm
     assert output.read_bytes() == before and len(list(tmp_path.iterdir())) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.02, 0.2, 0.5, 0.9])
 def test_data_that_cannot_be_completed_leave_no_files(share, corpus, data, tmp_path, monkeypatch):
     """The disk is full after a share of all bytes that this process writes, including the copies of raw text."""

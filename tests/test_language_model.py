@@ -172,6 +172,7 @@ def test_a_checkpoint_loads_again_with_its_recorded_config():
         assert torch.equal(value, other), name
 
 
+@pytest.mark.slow
 def test_kept_layers_are_those_of_the_checkpoint_and_stay_kept():
     whole = make_lm("rela_g", decoder_layers=3)
     config = make_config(attention="rela_g", decoder_layers=3, decoder_layers_to_keep="0,2")

@@ -202,6 +202,7 @@ def test_a_context_longer_than_the_model_is_refused(task, analyze):
         analyze(model)
 
 
+@pytest.mark.slow
 def test_report_shows_language_models(task, analyze, tmp_path):
     for attention in ("softmax", "rela_g"):
         record.write(analyze(make_model(attention, task)), tmp_path / attention)

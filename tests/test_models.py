@@ -318,6 +318,7 @@ def test_config_values_have_plain_types():
     assert all(isinstance(v, (str, int, float, bool, list, type(None))) for v in cfg["model"].values())
 
 
+@pytest.mark.slow
 def test_a_model_name_that_is_taken_is_an_error(tmp_path):
     """B17: newer versions of fairseq keep the older class without a message."""
     code = (

@@ -125,6 +125,7 @@ def test_other_sentences_are_aligned_with_the_data(data, tmp_path, eflomal):
         write_silver(data, tmp_path / "test.talp")
 
 
+@pytest.mark.slow
 def test_without_eflomal_the_script_names_its_installation(data, tmp_path):
     (tmp_path / "eflomal.py").write_text("raise ImportError('not here')\n")
     script = ROOT / "scripts" / "silver_alignment.py"
