@@ -40,8 +40,10 @@ LIBRARIES = ("torch", "torch.utils.data", "fairseq", "fairseq.checkpoint_utils",
 LIBRARIES += ("fairseq.data", "fairseq.dataclass.initialize", "fairseq.logging.progress_bar", "fairseq.sequence_scorer")
 LIBRARIES += ("fairseq.model_parallel.megatron_trainer", "fairseq.binarizer", "hydra", "hydra.core.hydra_config")
 LIBRARIES += ("hydra._internal.utils", "fairseq.quantization_utils", "sacrebleu", "sacremoses", "entmax", "requests")
-# variables that the interpreter or a library reads when it starts; these may differ
-STARTUP, MAY_DIFFER = ("PYTHON", "LD_", "LC_", "LANG", "OMP_", "MKL_"), {"PYTHONUNBUFFERED", "OMP_NUM_THREADS"}
+# variables that the interpreter or a library reads when it starts
+STARTUP = ("PYTHON", "LD_", "LC_", "LANG", "OMP_", "MKL_")
+# these may differ; fairseq.data.iterators sets the last one, which hides one warning
+MAY_DIFFER = {"PYTHONUNBUFFERED", "OMP_NUM_THREADS", "PYTHONWARNINGS"}
 REFUSED = 256  # which is no exit code
 
 
