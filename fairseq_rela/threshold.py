@@ -134,17 +134,17 @@ class ThresholdedReLU(nn.Module):
             each: how many queries of the batch one of the sample stands for.
         """
         scores = self._without_bias(at_least_float32(scores))
-        allowed = scores > -torch.inf
-        count = allowed.sum()
-        unsound = ~torch.isfinite(scores)
-        number = (~unsound).sum().clamp(min=1)
-        mean = scores.masked_fill(unsound, 0.0).sum() / number
-        variance = (scores - mean).masked_fill(unsound, 0.0).square().sum() / number
+        left_out = ~torch.isfinite(scores)  # forbidden, or of a diverged model
+        number = (~left_out).sum().clamp(min=1)
+        mean = scores.masked_fill(left_out, 0.0).sum() / number
+        variance = (scores - mean).masked_fill(left_out, 0.0).square().sum() / number
         self._moments = mean, variance
-        self._add(scores.detach(), allowed, count, each)
+        self._add_quantile(scores.detach(), each)
 
     @torch.no_grad()
-    def _add(self, scores: Tensor, allowed: Tensor, count: Tensor, each: float) -> None:
+    def _add_quantile(self, scores: Tensor, each: float) -> None:
+        allowed = scores > -torch.inf
+        count = allowed.sum()
         rank = (self.options.target * count).ceil().long().clamp(min=1) - 1
         # without an allowed key there is no quantile, and a diverged model has infinite ones
         quantile = scores.masked_fill(~allowed, torch.inf).flatten().sort().values.take(rank)

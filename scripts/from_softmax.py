@@ -57,7 +57,7 @@ def measure(options: argparse.Namespace, attention: str, updates: int) -> Dict[s
     """Train one model, translate the test set, and return its row of the table."""
     folder = options.output / f"{attention}.{updates}-updates"
     last, translation = folder / "checkpoint_last.pt", folder / "test"
-    if not last.is_file() or checkpoints.load(last)["optimizer_history"][-1]["num_updates"] < updates:
+    if not last.is_file() or checkpoints.updates_of(checkpoints.load(last)) < updates:
         train(options, attention, updates, folder)
     if not (folder / "scores.json").is_file():
         data = DataFolder(options.data)
@@ -82,17 +82,8 @@ def train(options: argparse.Namespace, attention: str, updates: int, folder: Pat
     folder.mkdir(parents=True, exist_ok=True)
     seed = checkpoints.load(options.checkpoint)["cfg"]["common"]["seed"]
     call(
-        *(
-            sys.executable,
-            "-W",
-            "ignore",
-            "-m",
-            "fairseq_cli.hydra_train",
-            "--config-dir",
-            ROOT / "configs",
-            "--config-name",
-            options.task,
-        ),
+        "fairseq_cli.hydra_train",
+        *("--config-dir", ROOT / "configs", "--config-name", options.task),
         *(f"attention={attention}", f"common.user_dir={ROOT / 'fairseq_rela'}", f"common.seed={seed}"),
         *(f"task.data={options.data.resolve()}", f"checkpoint.save_dir={folder.resolve()}"),
         *(f"checkpoint.finetune_from_model={options.checkpoint.resolve()}", f"hydra.run.dir={folder.resolve()}"),
@@ -110,12 +101,12 @@ def markdown(rows: List[Dict[str, Any]]) -> str:
 
 def rela(*arguments: Any) -> None:
     """Run a verb of `rela`."""
-    call(sys.executable, "-W", "ignore", "-m", "fairseq_rela.cli", *arguments)
+    call("fairseq_rela.cli", *arguments)
 
 
-def call(*command: Any) -> None:
-    """Print a command and run it."""
-    words = [str(word) for word in command]
+def call(module: str, *arguments: Any) -> None:
+    """Print the command of a module and run it."""
+    words = [sys.executable, "-W", "ignore", "-m", module, *map(str, arguments)]
     print(" ".join(words), flush=True)
     subprocess.run(words, check=True)
 

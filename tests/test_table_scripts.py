@@ -5,6 +5,7 @@ import importlib.util
 import json
 import statistics
 import sys
+from unittest import mock
 
 import pytest
 from conftest import ROOT
@@ -12,17 +13,10 @@ from conftest import ROOT
 
 def load(name):
     """Return a script as a module, without a folder of compiled code beside it."""
-    sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
-    try:
-        return _load(name)
-    finally:
-        sys.dont_write_bytecode = before
-
-
-def _load(name):
     spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with mock.patch.object(sys, "dont_write_bytecode", True):
+        spec.loader.exec_module(module)
     return module
 
 

@@ -84,7 +84,7 @@ class Experiment:
         start = () if self.start is None else (f"start={self.start}",)
         return self.folder / run_name(self.attention, (*start, *self.overrides))
 
-    @property
+    @cached_property
     def first(self) -> Optional["Experiment"]:
         """The experiment that is trained first, for its model to start this one; None without ``+start=ATTENTION``.
 

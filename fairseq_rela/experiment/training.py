@@ -103,10 +103,10 @@ class _Training(NamedTuple):
             f"common.user_dir={_quoted(user_dir())}",
             f"task.data={_quoted(self.data.path.resolve())}",
             f"checkpoint.save_dir={_quoted(self.folder)}",
-            *([] if self.start is None else [f"{_START}={_quoted(self.start.resolve())}"]),
+            *([f"{_START}={_quoted(self.start.resolve())}"] if self.start is not None and restore is None else []),
             *self.overrides,
         ]
-        if restore is not None:  # fairseq refuses both; without `restore` it prefers checkpoint_last.pt to a start
+        if restore is not None:  # fairseq refuses both, also if the start is an override
             arguments += [f"checkpoint.restore_file={_quoted(restore)}", f"{_START}=null"]
         # Hydra uses the Slurm launcher only in a multirun; it returns when the job has ended
         return [*arguments, "-m"] if "run=slurm" in self.overrides else arguments

@@ -197,6 +197,8 @@ def _row(values: Any, number: int, common: Tuple[str, ...], seeds: Tuple[int, ..
     if not own:
         raise InputError(f"{where}no seeds; give seeds for the row or for the study")
     overrides = (*common, *_strings(values.get("overrides"), f"{where}overrides"))
+    if any(override.startswith("+start=") for override in overrides):
+        raise InputError(f"{where}overrides: instead of +start, give the row `start:` with the label of another row")
     row = Row(label, attention, values.get("sites"), overrides, table_1, own, values.get("start"))
     row.attention_sites  # noqa: B018  raises for unknown sites
     return row
@@ -207,8 +209,6 @@ def _strings(values: Any, where: str) -> Tuple[str, ...]:
         return ()
     if not isinstance(values, list) or not all(isinstance(value, str) and "=" in value for value in values):
         raise InputError(f"{where}: give a list of KEY=VALUE")
-    if any(value.startswith("+start=") for value in values):
-        raise InputError(f"{where}: instead of +start, give the row `start:` with the label of another row")
     return tuple(values)
 
 

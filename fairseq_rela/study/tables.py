@@ -60,8 +60,7 @@ def _other_differences(study: Dict[str, Any]) -> List[List[str]]:
         return tuple(filter(None, (row.get("start"), *row["overrides"])))
 
     def column(name: str, like: Callable[[Dict[str, Any], Dict[str, Any]], bool]) -> List[str]:
-        others = [next((other for other in rows if like(row, other)), None) for row in rows]
-        pairs = zip(rows, others)
+        pairs = [(row, next((other for other in rows if like(row, other)), None)) for row in rows]
         return [name, *(text.mean_interval(difference(study, *pair, "bleu"), sign=True) for pair in pairs)]
 
     def is_usual(row: Dict[str, Any], other: Dict[str, Any]) -> bool:
