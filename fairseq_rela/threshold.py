@@ -65,8 +65,8 @@ class ThresholdedReLU(nn.Module):
     In training with a target, the gradient takes :math:`\theta` for :math:`\mu + k\,\sigma`, where :math:`\mu` and
     :math:`\sigma` are mean and standard deviation of the scores of the batch and k is the constant that gives
     :math:`\theta`. So no gradient moves all scores up or down, and scaling them scales the weights, as in ReLA. If
-    :math:`\theta` were a constant there, training would move the scores to get another sparsity, :math:`\theta` would
-    follow, and both would grow without end.
+    :math:`\theta` were a constant there, training would lower or raise all scores to change the sparsity,
+    :math:`\theta` would follow, and both would drift forever.
 
     ``threshold`` (:math:`\theta`) and, with a target, ``observed`` (:math:`N, D`, the batches since the last update
     included) are buffers in float32, also in a model of half precision, so they are in checkpoints. They change in

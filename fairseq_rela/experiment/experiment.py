@@ -14,7 +14,7 @@ from .composed import composed_values
 from .naming import SITES_KEYS, run_name, split_override
 from .tasks import Task, load_task
 
-# keys that another attention need not accept
+# options that the attention of the first model may refuse
 _OF_RELA = tuple(f"model.rela_{name}" for name in ("threshold", "threshold_warmup", "sparsity_target", "backend"))
 
 
