@@ -34,7 +34,12 @@ def strongest_links(weights: Tensor) -> List[Link]:
 
     See :func:`strongest_sources`.
     """
-    return [(s, t) for t, s in enumerate(strongest_sources(weights).tolist()) if s >= 0]
+    return links_of(strongest_sources(weights).tolist())
+
+
+def links_of(sources: Iterable[int]) -> List[Link]:
+    """Return links (source, target) from the source position of each target position, -1 for none."""
+    return [(source, target) for target, source in enumerate(sources) if source >= 0]
 
 
 def word_ids(pieces: Sequence[str]) -> List[int]:

@@ -145,22 +145,30 @@ def average(paths: Sequence[Path], output: Path) -> None:
         if resolved.count(path) > 1:
             raise InputError(f"{path} is given {resolved.count(path)} times; give each checkpoint once")
     newest, sums = _sum(paths)
-    averaged = {
-        "args": newest.get("args"),
-        "cfg": newest.get("cfg"),
-        "model": {
-            key: (value / len(paths)).to(newest["dtypes"][key]) if value.is_floating_point() else value
-            for key, value in sums.items()
-        },
-        "criterion": None,
-        "optimizer_history": newest.get("optimizer_history", [])[-1:],
-        "task_state": newest.get("task_state", {}),
+    parameters = {
+        key: (value / len(paths)).to(newest["dtypes"][key]) if value.is_floating_point() else value
+        for key, value in sums.items()
+    }
+    save(without_optimizer(newest, parameters, averaged_from=[str(path) for path in paths]), output)
+
+
+def without_optimizer(state: Dict[str, Any], parameters: Dict[str, Any], **origin: Any) -> Dict[str, Any]:
+    """Return a checkpoint like ``state`` with other parameters and no optimizer state, which is for the old ones.
+
+    Args:
+        state: a checkpoint.
+        parameters: the values of ``model``.
+        origin: entries of ``extra_state`` that tell what the parameters were made from.
+    """
+    return {
+        **{"args": state.get("args"), "cfg": state.get("cfg"), "model": parameters, "criterion": None},
+        "optimizer_history": state.get("optimizer_history", [])[-1:],
+        "task_state": state.get("task_state", {}),
         "extra_state": {
             "train_iterator": {"epoch": 1, "iterations_in_epoch": 0, "shuffle": True},
-            "averaged_from": [str(path) for path in paths],
+            **origin,
         },
     }
-    save(averaged, output)
 
 
 def save(state: Dict[str, Any], output: Path) -> None:

@@ -23,11 +23,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tqdm import tqdm
 
+from fairseq_rela.analysis.summaries import paired, summarise
 from fairseq_rela.errors import InputError
 from fairseq_rela.files.machine import processor, versions
 from fairseq_rela.files.outputs import write_whole
 from fairseq_rela.files.records import read_json, write_json
-from fairseq_rela.study.statistics import paired, summarise
 from fairseq_rela.study.text import mean_interval, mean_sd
 
 ATTENTIONS = ("softmax", "rela_g")

@@ -9,6 +9,7 @@ from conftest import run_rela
 
 from fairseq_rela.analysis import comparison, detection
 from fairseq_rela.analysis.pair_scorer import Score
+from fairseq_rela.analysis.summaries import summarise
 from fairseq_rela.data.folder import DataFolder
 from fairseq_rela.errors import InputError
 
@@ -47,11 +48,13 @@ def test_models_are_combined_with_paired_differences():
         comparison.combine([])
 
 
-def test_quantiles_of_students_t_equal_published_ones():
+def test_intervals_have_the_published_quantiles_of_students_t():
     published = {1: 12.7062, 2: 4.3027, 3: 3.1824, 4: 2.7764, 5: 2.5706, 9: 2.2622, 10: 2.2281, 30: 2.0423, 120: 1.9799}
     for freedom, value in published.items():
-        assert comparison.t_quantile(freedom) == pytest.approx(value, abs=1e-4)
-    assert comparison.t_quantile(3, 0.95) == pytest.approx(2.3534, abs=1e-4)
+        numbers = [float(i) for i in range(freedom + 1)]
+        low, high = summarise(numbers).interval
+        error = statistics.stdev(numbers) / math.sqrt(freedom + 1)
+        assert ((high - low) / 2 / error, (high + low) / 2) == pytest.approx((value, freedom / 2), abs=1e-4)
 
 
 @pytest.mark.slow

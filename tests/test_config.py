@@ -11,6 +11,7 @@ from conftest import ROOT
 from fairseq_rela.errors import InputError
 from fairseq_rela.experiment import composed, tasks
 from fairseq_rela.experiment import decoding as searches
+from fairseq_rela.experiment.training import check_overrides
 from fairseq_rela.files import configs
 from fairseq_rela.variants import VARIANTS
 
@@ -331,8 +332,23 @@ def test_every_yaml_builds_its_model(task):
         assert sum(p.numel() for p in model.parameters()) - embeddings == 44_138_496 + 18_432  # FIDELITY section 4
 
 
+@pytest.mark.parametrize("task", tasks.task_names())
+@pytest.mark.parametrize("run", ["cpu", "cpu_smoke", "gpu1", "gpu8", "gpu_small", "slurm"])
+def test_no_machine_changes_the_tokens_of_an_update(task, run):
+    cfg = compose(task, f"run={run}")
+    tokens = cfg["dataset"]["max_tokens"] * cfg["optimization"]["update_freq"][0]
+    tokens *= cfg["distributed_training"]["distributed_world_size"]
+    meant = 25_000 if task.startswith("wmt") else 4_096
+    if tokens == meant or run == "cpu_smoke":
+        check_overrides(task, [f"run={run}"])
+    else:
+        with pytest.raises(InputError, match=f"would have {tokens:,} tokens, .* {meant:,}; give run=(gpu1|cpu) or"):
+            check_overrides(task, [f"run={run}"])
+        check_overrides(task, [f"run={run}", "dataset.max_tokens=1000"])
+
+
 @pytest.mark.parametrize(
-    "overrides", [(), ("attention=relu", "size=base", "sites=cross", "run=gpu4"), ("attention=relu", "+start=softmax")]
+    "overrides", [(), ("attention=relu", "size=base", "sites=cross", "run=slurm"), ("attention=relu", "+start=softmax")]
 )
 def test_composed_values_equal_those_of_hydra(overrides):
     from hydra import compose, initialize_config_dir

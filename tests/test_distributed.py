@@ -156,7 +156,7 @@ def test_a_slurm_job_starts_four_processes_on_its_node(monkeypatch, no_job, tmp_
 @pytest.mark.skipif(torch.cuda.device_count() >= 8, reason="this machine has eight GPUs")
 def test_too_few_gpus_give_one_line_and_do_not_block_the_next_run(data, tmp_path):
     arguments = ("train", "synthetic", "--data", data, "--save-dir", tmp_path / "run")
-    result = run_rela(*arguments, "--override", "run=gpu8")
+    result = run_rela(*arguments, "--override", "run=gpu8", "--override", "dataset.max_tokens=512")
     lines = result.stderr.strip().splitlines()
     assert result.returncode == 2 and len(lines) == 1, result.stderr
     assert f"world size is 8 but have {torch.cuda.device_count()} available devices" in lines[0]

@@ -11,7 +11,8 @@ from fairseq.models import register_model_architecture
 from fairseq.trainer import Trainer
 from test_models import random_batch
 
-from fairseq_rela.models.config import MODEL_NAME, apply_architecture
+from fairseq_rela.models.config import ARCHITECTURES, MODEL_NAME
+from fairseq_rela.models.shared_options import apply_architecture
 from fairseq_rela.models.transformer_rela import TransformerRelaModel, describe_attention
 
 TINY = ["--encoder-embed-dim", "16", "--decoder-embed-dim", "16", "--encoder-ffn-embed-dim", "24"]
@@ -70,7 +71,7 @@ def test_an_architecture_of_another_plugin_can_be_used(folder):
     @register_model_architecture(MODEL_NAME, "transformer_rela_of_a_test")
     def one_layer(cfg):
         cfg.encoder_layers = cfg.decoder_layers = 1
-        apply_architecture(cfg, "transformer_rela_tiny")
+        apply_architecture(cfg, "transformer_rela_tiny", ARCHITECTURES)
 
     args = arguments(folder, "--task", "translation_rela", "--arch", "transformer_rela_of_a_test")
     cfg = convert_namespace_to_omegaconf(args)

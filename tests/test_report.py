@@ -412,14 +412,11 @@ def test_levels_that_differ_are_named(tmp_path, blank_figures):
         load_runs(runs)
 
 
-def test_variances_of_earlier_versions_become_sample_variances(tmp_path, blank_figures):
-    """They wrote population variances. With two heads the sample variance is twice as large; one head has none."""
-    old = analysis("rela_g")
-    del old["variance"]
-    (run,) = load_runs([make_run(tmp_path / "old", "rela_g", analysis=old)])
-    for layer, was in zip(run.layers["cross"], old["sites"]["cross"]["layers"]):
-        assert layer.null_rate_variance == pytest.approx(2 * was["null_rate_variance"])
-        assert layer.shuffled[1] == pytest.approx(0.2)
+def test_variances_are_sample_variances_and_one_head_has_none(tmp_path, blank_figures):
+    other = analysis("rela_g")
+    del other["variance"]
+    with pytest.raises(InputError, match="not sample variances"):
+        load_runs([make_run(tmp_path / "other", "rela_g", analysis=other)])
     one = analysis("rela_g")
     for site in SITES:
         for layer in (*one["sites"][site]["layers"], *one["shuffled"]["sites"][site]["layers"]):

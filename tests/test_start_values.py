@@ -11,7 +11,8 @@ from fairseq.models.transformer import TransformerModelBase
 from test_models import from_flags, from_hydra
 
 from fairseq_rela.errors import InputError
-from fairseq_rela.models.config import TransformerRelaConfig, apply_architecture, nested_config
+from fairseq_rela.models.config import ARCHITECTURES, TransformerRelaConfig, nested_config
+from fairseq_rela.models.shared_options import apply_architecture
 from fairseq_rela.models.transformer_rela import TransformerRelaModel
 
 
@@ -79,7 +80,7 @@ def test_norms_and_embeddings_start_as_before():
 def test_the_default_is_fairseqs_own_bit_for_bit():
     """The softmax model has the parameters of fairseq's model of the same seed."""
     config = TransformerRelaConfig(attention="softmax")
-    apply_architecture(config, "transformer_rela_tiny")
+    apply_architecture(config, "transformer_rela_tiny", ARCHITECTURES)
     torch.manual_seed(7)
     ours = values_of(TransformerRelaModel.build_model(config, make_task()))
     torch.manual_seed(7)
@@ -101,7 +102,7 @@ def test_start_values_are_set_by_flags_or_hydra_or_a_missing_key():
     hydra = parameters(lambda: from_hydra(_name=arch, rela_init="paper"))
     old = argparse.Namespace(**vars(TransformerRelaConfig()))  # a checkpoint that was written before the key existed
     del old.rela_init
-    apply_architecture(old, arch)
+    apply_architecture(old, arch, ARCHITECTURES)
     without = parameters(lambda: TransformerRelaModel.build_model(old, make_task()))
     for name in default:
         assert torch.equal(default[name], named[name]) and torch.equal(default[name], without[name])

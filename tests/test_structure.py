@@ -1,6 +1,7 @@
 """The structure of the package: the imports that each room may have, and the length of files and functions."""
 
 import ast
+import re
 from pathlib import Path
 from typing import Iterator, NamedTuple, Set, Tuple
 
@@ -140,3 +141,11 @@ def test_functions_are_short():
                 if lines > LONGEST_FUNCTION:
                     long.add((file, node.name))
     assert long == set()
+
+
+@pytest.mark.parametrize("room", ["analysis", "benchmark", "report", "study"])
+def test_a_room_lists_its_modules(room):
+    folder = PACKAGE / room
+    listed = re.findall(r":mod:`\.(\w+)`", ast.get_docstring(TREES[f"{room}/__init__.py"]))
+    folders = {path.parent.name for path in folder.glob("*/__init__.py")}
+    assert set(listed) == {path.stem for path in folder.glob("*.py")} - {"__init__"} | folders

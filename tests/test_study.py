@@ -13,13 +13,15 @@ import pytest
 import yaml
 from conftest import ROOT, run_rela
 
+from fairseq_rela.analysis import summaries
 from fairseq_rela.errors import InputError
 from fairseq_rela.experiment import reproduce, training
 from fairseq_rela.experiment.composed import checksums, composed_values
 from fairseq_rela.experiment.experiment import Experiment
 from fairseq_rela.files.configs import FOLDER_VARIABLE
-from fairseq_rela.study import gold_set, queue, spec, statistics
+from fairseq_rela.study import gold_set, queue, spec
 from fairseq_rela.study import perform as performing
+from fairseq_rela.study.bootstrap import paired_bootstrap
 from fairseq_rela.study.collect import collect, paired_difference
 from fairseq_rela.study.folder import StudyFolder
 from fairseq_rela.study.measures import measures
@@ -124,13 +126,13 @@ def test_a_wrong_study_is_refused_in_one_line(configs, changes, words):
 
 def test_statistics_equal_numpy_and_a_printed_table():
     values = [31.2, 33.0, 32.1, 30.4]
-    found = statistics.summarise(values)
+    found = summaries.summarise(values)
     assert found.mean == pytest.approx(numpy.mean(values)) and found.n == 4
     assert found.sd == pytest.approx(numpy.std(values, ddof=1))
     low, high = found.interval
     half = 3.182 * numpy.std(values, ddof=1) / 2  # t of 3 degrees of freedom at 97.5 %, from the tables of textbooks
     assert (low, high) == pytest.approx((numpy.mean(values) - half, numpy.mean(values) + half), abs=1e-3)
-    assert statistics.summarise([1.0]) == (1.0, None, 1, None)
+    assert summaries.summarise([1.0]) == (1.0, None, 1, None)
 
 
 def test_differences_are_paired_over_common_seeds():
@@ -148,11 +150,11 @@ def test_the_bootstrap_distinguishes_a_worse_translation_from_an_equal_one():
     rng = random.Random(1)
     references = [" ".join(rng.choice("abcdefgh") * 3 for _ in range(12)) for _ in range(200)]
     worse = [line if i % 2 else " ".join(line.split()[::-1]) for i, line in enumerate(references)]
-    found = statistics.paired_bootstrap(worse, references, references, "de")
+    found = paired_bootstrap(worse, references, references, "de")
     bleu = BLEU().corpus_score(worse, [references]).score
     assert found["difference"] == pytest.approx(bleu - 100) and found["p"] < 0.01
     assert found["interval"][0] < bleu < found["interval"][1]
-    same = statistics.paired_bootstrap(worse, worse, references, "de")
+    same = paired_bootstrap(worse, worse, references, "de")
     assert same["difference"] == 0 and same["p"] == 1
 
 
@@ -326,6 +328,8 @@ def test_a_run_waits_for_the_model_that_starts_it(configs, tmp_path):
     experiment = runs["later.seed-2"].experiment
     assert experiment.run.name == "rela_g.max_epoch-2.start-softmax.seed-2.seed-2"
     assert experiment.start_model == runs["softmax.seed-2"].experiment.average
+    with pytest.raises(InputError, match=r"average.pt, which is missing; remove .*runs/softmax.seed-2.json, and the"):
+        performing.perform(runs["later.seed-2"])
     with pytest.raises(InputError, match=r"--start softmax.seed-2: .*average.pt is missing; train that run first"):
         experiment.check()
     facts = json.dumps([(str(run.record), run.job.seed, run.made_of()) for run in folder.runs])

@@ -197,6 +197,17 @@ def test_the_markdown_has_the_full_tables_and_its_pictures(study, written):
     assert len(pictures) == 4 and all((written / picture).is_file() for picture in pictures)
 
 
+def test_the_page_has_every_table_of_the_markdown(tmp_path):
+    study = full_study()
+    for run in values.find_row(study, 7)["runs"]:
+        run["analysis"]["sparsity_target"] = 0.7
+    write_study(study, tmp_path)
+    captions = [name for name in re.findall(r"^### (.+)$", tables.full(study), re.MULTILINE) if "claims" not in name]
+    assert {"Table 1: translation quality", "Sparsity beside its target"} <= set(captions)
+    content = " ".join(parse(tmp_path / "study.html").text)
+    assert [caption for caption in captions if caption not in content] == []
+
+
 def test_the_same_study_gives_the_same_bytes(tmp_path):
     study = quick_study({"softmax": [34.0, 34.2], "rela_g": [33.0, 33.1]})
     contents = []

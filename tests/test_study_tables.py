@@ -78,11 +78,11 @@ def test_a_difference_is_paired_over_the_seeds_of_both_rows():
     study = make_study({"softmax": [34, 35, 36, 37], "rela_g": [33, 33.5, 34.8], "rela_i": [None, 32, 33]})
     rela_g, rela_i = values.find_row(study, 7), values.find_row(study, 6)
     mean, _, interval = t_interval([33.5 - 32, 34.8 - 33])
-    found = values.difference(study, rela_g, rela_i, "bleu")
+    found = values.difference(rela_g, rela_i, "bleu")
     assert (found.mean, found.n) == (pytest.approx(mean), 2) and found.interval == pytest.approx(interval)
-    assert values.difference(study, rela_g, values.baseline(study), "bleu").n == 3
-    assert values.difference(study, rela_g, rela_g, "bleu") is None
-    assert values.difference(study, rela_g, None, "bleu") is None
+    assert values.difference(rela_g, values.baseline(study), "bleu").n == 3
+    assert values.difference(rela_g, rela_g, "bleu") is None
+    assert values.difference(rela_g, None, "bleu") is None
 
 
 def test_measures_computed_from_runs_equal_those_of_the_record():
@@ -374,7 +374,7 @@ def test_the_recommended_setting_is_told_as_it_was_measured():
     study = read_json(ROOT / "studies" / "multi30k_en_de_gap" / "study.json")
     rows = {row["label"]: row for row in study["rows"]}
     rela, softmax = rows["rela_g-after_10epochs"], rows["softmax-after_10epochs"]
-    found = values.difference(study, rela, softmax, "bleu")
+    found = values.difference(rela, softmax, "bleu")
     bleu = {row["label"]: [run["score"]["bleu"] for run in row["runs"]] for row in (rela, softmax)}
     differences = [ours - theirs for ours, theirs in zip(*bleu.values())]
     assert found.n == len(differences) == 4 and found.mean == pytest.approx(sum(differences) / 4)
@@ -383,7 +383,7 @@ def test_the_recommended_setting_is_told_as_it_was_measured():
         assert f"by {text.mean_interval(found, sign=True)} BLEU" in page and "4 seeds" in page
         zeros = [values.mean(rela, values.at_level(study, f"sparsity.{site}")).mean for site in SITES]
         assert f"{min(zeros):.0%} to {max(zeros):.0%} of its weights".replace("%", " %") in page
-    half = values.difference(study, rows["rela_g-after_5epochs"], rows["softmax"], "bleu")
+    half = values.difference(rows["rela_g-after_5epochs"], rows["softmax"], "bleu")
     assert f"a gap of {text.mean_interval(half, sign=True)} BLEU to softmax" in page
-    scratch = values.difference(study, rows["rela_g"], rows["softmax"], "bleu")
+    scratch = values.difference(rows["rela_g"], rows["softmax"], "bleu")
     assert f"from scratch: {text.mean_interval(scratch, sign=True)}" in page

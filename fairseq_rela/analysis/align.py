@@ -7,7 +7,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from torch import Tensor
 
 from .. import checkpoints
-from ..alignment import as_pharaoh
+from ..alignment import as_pharaoh, links_of
 from ..data.folder import DataFolder
 from ..data.pairs import SUBSET, binarised_pairs
 from ..errors import InputError
@@ -15,7 +15,6 @@ from ..files.lines import read_parallel
 from ..files.records import sha256
 from .analyze import collect_links
 from .best_head import agreement, association
-from .collectors.links import links_of
 from .goldset import GoldSet
 
 FORMAT = 1
@@ -52,7 +51,6 @@ def align(
     reverse: Optional[Path] = None,
     reverse_data: Optional[Path] = None,
     head: Optional[str] = None,
-    max_tokens: Optional[int] = None,
 ) -> Alignment:
     """Link each target word to the source word with the largest weight in one cross-attention head.
 
@@ -71,7 +69,6 @@ def align(
         reverse_data: the data folder of ``reverse``; by default the one that its checkpoint names.
         head: name of the head to use, such as ``normal.layer1.head3`` or ``shifted.layer0.mean``; no head is chosen
             then.
-        max_tokens: as for :func:`fairseq_rela.analysis.capture.capture`.
 
     Raises:
         InputError: a file cannot be used, the text or the models do not fit together, or the head does not exist.
@@ -82,14 +79,14 @@ def align(
     if back is not None and back.languages != folder.languages[::-1]:
         pair = "-".join(folder.languages[::-1])
         raise InputError(f"{back} has the languages {back.pair}; give the data folder of a model for {pair}")
-    names, forward, text = _positions(checkpoint, folder, source, target, tokenised, max_tokens)
+    names, forward, text = _positions(checkpoint, folder, source, target, tokenised)
     record: Dict[str, Any] = {"format": FORMAT, "checkpoint": str(checkpoint), "sha256": sha256(checkpoint)}
     if head is not None:
         if head not in names:
             raise InputError(f"--head {head}: no such head; choose from {', '.join(names)}")
         chosen, why = names.index(head), {"rule": "given"}
     elif back is not None:
-        others, backward, _ = _positions(reverse, back, target, source, tokenised, max_tokens)
+        others, backward, _ = _positions(reverse, back, target, source, tokenised)
         chosen, why = _by_agreement(names, forward[:JUDGED], others, backward[:JUDGED])
         record["reverse"] = {"checkpoint": str(reverse), "sha256": sha256(reverse)}
     else:
@@ -122,9 +119,7 @@ def warn(record: Dict[str, Any]) -> List[str]:
     return []
 
 
-def measure_gold_set(
-    checkpoint: Path, data: DataFolder, gold_set: GoldSet, max_tokens: Optional[int] = None
-) -> Dict[str, Any]:
+def measure_gold_set(checkpoint: Path, data: DataFolder, gold_set: GoldSet) -> Dict[str, Any]:
     """Measure the AER of a model on a gold set with its own text.
 
     The text goes through all preparation steps of the data folder, including tokenisation, so that the model gets the
@@ -133,7 +128,6 @@ def measure_gold_set(
     Args:
         checkpoint, data: a model and its data folder.
         gold_set: the gold set.
-        max_tokens: as for :func:`fairseq_rela.analysis.capture.capture`.
 
     Returns:
         ``alignment`` and ``links`` as :func:`fairseq_rela.analysis.analyze.analyze` returns them, ``gold`` from
@@ -145,7 +139,7 @@ def measure_gold_set(
     data.refuse_model(checkpoint, checkpoints.load(checkpoint))
     with binarised_pairs(gold_set.source, gold_set.target, data) as pairs:
         expected = gold_set.read([(source.total, target.total) for source, target in pairs.words])
-        links = collect_links(checkpoint, pairs.folder, SUBSET, pairs.words, max_tokens)
+        links = collect_links(checkpoint, pairs.folder, SUBSET, pairs.words)
     return {
         "gold": gold_set.record,
         "alignment": links.error_rates(gold_set.links, expected),
@@ -173,7 +167,7 @@ def _data_of(checkpoint: Path, data: Optional[Path], option: str) -> DataFolder:
 
 
 def _positions(
-    checkpoint: Path, data: DataFolder, source: Path, target: Path, tokenised: bool, max_tokens: Optional[int]
+    checkpoint: Path, data: DataFolder, source: Path, target: Path, tokenised: bool
 ) -> Tuple[List[str], List[Tensor], Dict[str, Any]]:
     """Return the names of all heads, the links of each pair, and the record of the text.
 
@@ -181,7 +175,7 @@ def _positions(
     """
     data.refuse_model(checkpoint, checkpoints.load(checkpoint))
     with binarised_pairs(source, target, data, tokenised) as pairs:
-        links = collect_links(checkpoint, pairs.folder, SUBSET, pairs.words, max_tokens)
+        links = collect_links(checkpoint, pairs.folder, SUBSET, pairs.words)
     return links.names, links.by_sentence, pairs.record
 
 

@@ -12,7 +12,7 @@ from ..data.folder import DataFolder
 from ..data.pairs import SUBSET, Words, binarised_pairs
 from ..errors import InputError
 from ..files.records import sha256
-from ..models.transformer_rela import attention_modules
+from ..models.transformer_rela import attention_modules, count_parameters
 from ..variants import BASELINE, SITES
 from .capture import Batch, capture, load_model
 from .collectors import Collector
@@ -157,20 +157,18 @@ def collect_links(
     data: Path,
     subset: str,
     words: Optional[Sequence[Tuple[Words, Words]]] = None,
-    max_tokens: Optional[int] = None,
 ) -> Links:
     """Return the alignments of all heads and layers, normal and shifted, in one pass over the subset.
 
     Args:
         checkpoint, data, subset, words: as for :func:`analyze`.
-        max_tokens: as for :func:`fairseq_rela.analysis.capture.capture`.
 
     Raises:
         InputError: as :func:`analyze`.
     """
     model, task = load_model(checkpoint, data)
     links = Links(read_sentences(task, data, subset), words)
-    for batch in _finite(capture(model, task, subset, max_tokens), checkpoint):
+    for batch in _finite(capture(model, task, subset), checkpoint):
         links.add(batch)
     return links
 
@@ -198,7 +196,7 @@ def summarise(checkpoint: Path, data: Path, subset: str) -> Dict[str, Any]:
         **({"task": TASK} if is_language_model(task) else {}),
         **_target(model),
         "subset": subset,
-        "parameters": _parameters(model),
+        "parameters": count_parameters(model),
         "level": "pieces",
         "sites": sites,
     }
@@ -218,10 +216,6 @@ def _finite(batches: Iterator[Batch], checkpoint: Any) -> Iterator[Batch]:
                     "give an earlier checkpoint"
                 )
         yield batch
-
-
-def _parameters(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def _target(model: nn.Module) -> Dict[str, float]:
@@ -250,7 +244,7 @@ def _describe_model(model: nn.Module, task: Any, about: Dict[str, Any]) -> Dict[
         "format": FORMAT,
         "label": attention if len(sites) == len(variants) else f"{attention} ({','.join(sites)})",
         **about,
-        "parameters": _parameters(model),
+        "parameters": count_parameters(model),
         "attention": attention,
         "attention_sites": sites,
         **_target(model),

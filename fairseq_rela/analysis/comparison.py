@@ -1,13 +1,13 @@
 """Compare areas under the ROC curve of null rate and log-probability over several models, and recommend an order."""
 
-import math
 import statistics
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy
 
 from ..errors import InputError
 from .orders import DEFAULT_BY
+from .summaries import Summary, summarise
 
 # order of orders.ORDERS to the key of its area under the ROC curve in a record
 AREAS = {"log_probability": "logprob_auc", "null_rate": "null_rate_auc", "both": "both_auc"}
@@ -67,12 +67,13 @@ def combine(results: Sequence[Dict[str, Any]]) -> Dict[str, Dict[str, Any]]:
     for kind in results[0]["kinds"]:
         areas = [one["kinds"][kind] for one in results]
         summary[kind] = {
-            order: _summarise([area[key] for area in areas])
+            order: _record(summarise([area[key] for area in areas]))
             for order, key in AREAS.items()
             if all(key in area for area in areas)
         }
-        differences = [area["null_rate_auc"] - area["logprob_auc"] for area in areas]
-        summary[kind]["difference"] = {**_summarise(differences), "interval": _interval(differences)}
+        difference = summarise([area["null_rate_auc"] - area["logprob_auc"] for area in areas])
+        interval = None if difference.interval is None else list(difference.interval)
+        summary[kind]["difference"] = {**_record(difference), "interval": interval}
     return summary
 
 
@@ -81,49 +82,8 @@ def _comparable(record: Dict[str, Any], name: str) -> Any:
     return list(value) if isinstance(value, dict) else value
 
 
-def _summarise(values: Sequence[float]) -> Dict[str, Any]:
-    n = len(values)
-    return {"mean": statistics.fmean(values), "sd": statistics.stdev(values) if n > 1 else None, "n": n}
-
-
-def _interval(values: Sequence[float]) -> Optional[List[float]]:
-    """Return the 95 % confidence interval of the mean by Student's t, or None for fewer than two values."""
-    n = len(values)
-    if n < 2:
-        return None
-    half = t_quantile(n - 1) * statistics.stdev(values) / math.sqrt(n)
-    mean = statistics.fmean(values)
-    return [mean - half, mean + half]
-
-
-def t_quantile(freedom: int, probability: float = 0.975) -> float:
-    """Return a quantile of Student's t distribution.
-
-    The distribution function is the finite sum of Abramowitz and Stegun, 26.7.3 and 26.7.4; bisection inverts it.
-
-    Args:
-        freedom: degrees of freedom.
-        probability: at least 0.5.
-    """
-    low, high = 0.0, 1e6
-    while high - low > 1e-10 * max(high, 1.0):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _t_distribution(middle, freedom) < probability else (low, middle)
-    return high
-
-
-def _t_distribution(t: float, freedom: int) -> float:
-    angle = math.atan(t / math.sqrt(freedom))
-    cosine, sine = math.cos(angle), math.sin(angle)
-    odd = freedom % 2
-    term, total = (cosine, cosine) if odd else (1.0, 1.0)
-    for k in range(2 + odd, freedom, 2):
-        term *= cosine**2 * (k - 1) / k
-        total += term
-    if freedom == 1:
-        total = 0.0
-    inner = 2 / math.pi * (angle + sine * total) if odd else sine * total
-    return 0.5 + inner / 2
+def _record(summary: Summary) -> Dict[str, Any]:
+    return {"mean": summary.mean, "sd": summary.sd, "n": summary.n}
 
 
 def recommend(summary: Dict[str, Dict[str, Any]]) -> str:

@@ -4,14 +4,13 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..errors import InputError
-from ..files.lines import read_lines, read_parallel
+from ..files.lines import read_both_sides, read_lines, read_parallel
 from ..files.outputs import write_whole
 from ..files.records import sha256
 from .aer import Gold, guess_base, read_links
 from .options import Options
 
 LINKS = (".talp", ".align", ".pharaoh")  # endings of the names of files of links
-_BETWEEN = " ||| "  # separates the two sides in a file of both
 
 
 class GoldSet(NamedTuple):
@@ -132,17 +131,12 @@ def _find_links(files: Sequence[Path], languages: Sequence[str], where: str, nam
 
 def _split(path: Path, order: Sequence[str], work: Path) -> Dict[str, Path]:
     """Write each side of lines "first ||| second" to its own file, and return language to file."""
-    lines: List[List[str]] = []
-    for number, line in enumerate(read_lines(path), 1):
-        both = f" {line} ".split(_BETWEEN)  # a side may be empty
-        if len(both) != 2:
-            raise InputError(f'{path}, line {number}: not "source{_BETWEEN}target"')
-        lines.append([side.strip() for side in both])
+    pairs = list(read_both_sides(path))
     files = {}
     for side, lang in enumerate(order):
         files[lang] = work / f"{path.stem}.{lang}"
         with write_whole(files[lang]) as file:
-            file.writelines(pair[side] + "\n" for pair in lines)
+            file.writelines(pair[side] + "\n" for pair in pairs)
     return files
 
 

@@ -113,17 +113,12 @@ def mean_ranks(null_rate: "numpy.ndarray", log_probability: "numpy.ndarray") -> 
     Pairs with equal scores get the mean of their ranks. If no head can be null, all null rates are 0, and the order is
     that of the log-probability.
     """
+    from scipy.stats import rankdata
+
     ranks = numpy.full(null_rate.shape, numpy.nan)
     scored = scored_pairs(null_rate, log_probability)
-    ranks[scored] = (_ranks(null_rate[scored]) + _ranks(-log_probability[scored])) / 2
+    ranks[scored] = (rankdata(null_rate[scored]) + rankdata(-log_probability[scored])) / 2 - 1
     return ranks
-
-
-def _ranks(values: "numpy.ndarray") -> "numpy.ndarray":
-    """Return the rank of each value, from 0 = lowest; equal values get the mean of their ranks."""
-    _, inverse, counts = numpy.unique(values, return_inverse=True, return_counts=True)
-    last = numpy.cumsum(counts)
-    return (last - (counts + 1) / 2)[inverse.reshape(-1)]
 
 
 def _first(keys: Sequence["numpy.ndarray"], candidates: "numpy.ndarray", number: int) -> "numpy.ndarray":

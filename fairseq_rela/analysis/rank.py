@@ -22,11 +22,10 @@ from typing import Any, Dict, NamedTuple, Optional
 import numpy
 
 from ..data.folder import DataFolder
-from ..data.settings import Settings, refuse_other_side
+from ..data.settings import refuse_unfit_pair
 from ..errors import InputError
 from ..files.locks import only_process
 from ..files.outputs import refuse_overwriting
-from ..files.plain_text import refuse_not_text
 from ..files.records import sha256
 from .detection import recommended_for
 from .pair_scorer import PairScorer, load_scorer
@@ -87,9 +86,7 @@ def rank(
         raise InputError(f"--output {output}: give the name of a file to write")
     folder = DataFolder(data)
     scorer = load_scorer(checkpoint, folder, device, max_tokens)
-    refuse_swapped(source, target, folder.settings)
-    for path in (source, target):
-        refuse_not_text(path)
+    refuse_unfit_pair(source, target, folder.settings)
     scores = ScoreFile(output)
     selected = chain(*selection_files(output, folder.languages).values())
     made = (output, scores.partial, scores.record, selections_path(output), *selected)
@@ -151,15 +148,3 @@ def _recommend(checkpoint: Path, by: str) -> None:
     if best not in (None, by):
         where = checkpoint.parent / "rank.json"
         print(f"{where}: --by {best} detects damaged pairs better than --by {by}")
-
-
-def refuse_swapped(source: Path, target: Path, settings: Settings) -> None:
-    """Check that the source and target files are not swapped, by their names, and not the same file.
-
-    Raises:
-        InputError: they are.
-    """
-    refuse_other_side(source, settings.source_lang, settings.target_lang)
-    refuse_other_side(target, settings.target_lang, settings.source_lang)
-    if source.resolve() == target.resolve():
-        raise InputError(f"{source} is given for both sides; give the source and its translation")

@@ -7,7 +7,6 @@ standard.
 
 import sys
 import tempfile
-from importlib import metadata
 from itertools import islice
 from pathlib import Path
 from typing import AbstractSet, Any, Dict, List, Optional, Sequence, Set, Tuple
@@ -15,12 +14,14 @@ from typing import AbstractSet, Any, Dict, List, Optional, Sequence, Set, Tuple
 from ..corpora.spec import SPLITS
 from ..data.folder import DataFolder
 from ..errors import InputError
-from ..files.lines import PathLike, read_lines, read_parallel
+from ..files.lines import read_both_sides, read_lines, read_parallel
+from ..files.machine import installed
 from ..files.outputs import write_whole
 from ..files.records import write_json
 from .aer import Gold, Link, read_links
 
 Pairs = Sequence[Tuple[str, str]]
+_TOOLS = ("eflomal", "fairseq-rela")
 _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 
@@ -144,7 +145,7 @@ def write_silver(data: Path, output: Path, subset: str = "test", sentences: Opti
     name = subset
     if sentences is not None:
         name, subset = sentences.name, "sentences"
-        texts[subset] = _read_sentences(sentences)
+        texts[subset] = list(read_both_sides(sentences))
     print(f"eflomal: {sum(map(len, texts.values())):,} pairs, about a minute for 30,000", file=sys.stderr)
     links = iter(align([pair for text in texts.values() for pair in text]))
     chosen = {split: list(islice(links, len(text))) for split, text in texts.items()}[subset]
@@ -175,22 +176,5 @@ def _counts(silver: Sequence[Gold], links: Sequence[Tuple[Set[Link], Set[Link]]]
             "reverse": sum(len(reverse) for _, reverse in links),
         },
         "seed": None,  # eflomal takes no seed
-        "versions": {tool: _version(tool) for tool in ("eflomal", "fairseq-rela")},
+        "versions": {tool: installed(_TOOLS).get(tool) for tool in _TOOLS},
     }
-
-
-def _read_sentences(path: PathLike) -> List[Tuple[str, str]]:
-    pairs = []
-    for number, line in enumerate(read_lines(path), 1):
-        sides = line.split(" ||| ")
-        if len(sides) != 2:
-            raise InputError(f'{path}, line {number}: not "source ||| target"; give one pair a line')
-        pairs.append((sides[0], sides[1]))
-    return pairs
-
-
-def _version(name: str) -> Optional[str]:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None

@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from fairseq.data import Dictionary
 from fairseq.sequence_generator import SequenceGenerator
 
-from ..models.config import MODEL_NAME, TransformerRelaConfig, apply_architecture
-from ..models.transformer_rela import TransformerRelaModel
+from ..models.config import ARCHITECTURES, MODEL_NAME, TransformerRelaConfig
+from ..models.shared_options import apply_architecture
+from ..models.transformer_rela import TransformerRelaModel, count_parameters
 from ..variants import BASELINE
 from .timing import Times, Timing, compare, summary
 
@@ -68,7 +69,7 @@ def build(
         **{f"{side}_{key}": value for side in ("encoder", "decoder") for key, value in sides.items()},
         **{"dropout": 0.1, "attention_dropout": 0.1, "activation_dropout": 0.1, **options},
     )
-    apply_architecture(config, MODEL_NAME)
+    apply_architecture(config, MODEL_NAME, ARCHITECTURES)
     torch.manual_seed(1)
     task = argparse.Namespace(source_dictionary=dictionaries[0], target_dictionary=dictionaries[1])
     return TransformerRelaModel.build_model(config, task)
@@ -92,7 +93,7 @@ def parameters(size: Size, names: Sequence[str] = ("softmax", "rela_g")) -> Dict
     counts = {}
     for name in names:
         model = build(CANDIDATES[name][0], size)
-        total = sum(p.numel() for p in model.parameters())
+        total = count_parameters(model)
         embeddings = sum(p.numel() for key, p in model.named_parameters() if "embed_tokens" in key)
         counts[name] = {"total": total, "without_embeddings": total - embeddings}
     return counts

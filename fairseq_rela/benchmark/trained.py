@@ -18,7 +18,7 @@ from ..data.folder import DataFolder
 from ..errors import InputError
 from ..experiment.decoding import Decoding
 from ..files.records import sha256
-from ..models.transformer_rela import attention_modules
+from ..models.transformer_rela import attention_modules, count_parameters
 from ..tasks.translation_rela import TranslationRelaConfig, TranslationRelaTask
 from ..variants import BASELINE
 from .timing import Timing, compare, summary
@@ -255,7 +255,7 @@ def describe(request: Request, models: Sequence[Trained]) -> Dict[str, Any]:
             {
                 **{"label": one.label, "attention": one.attention, "checkpoint": str(one.checkpoint)},
                 "sha256": sha256(one.checkpoint),
-                "parameters": sum(parameter.numel() for parameter in one.model.parameters()),
+                "parameters": count_parameters(one.model),
             }
             for one in models
         ],

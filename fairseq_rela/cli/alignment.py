@@ -3,7 +3,6 @@
 import sys
 from pathlib import Path
 
-from ..errors import InputError
 from .arguments import Options, Parser, add_shared, locked, values
 
 
@@ -81,17 +80,12 @@ def _aer_options(parser: Parser) -> None:
 def _aer(options: Options) -> None:
     """Print the alignment error rate of a word alignment against a gold one."""
     from ..analysis.aer import count, fits_better, guess_base, read_links
-    from ..files.lines import read_lines
+    from ..files.lines import read_both_sides, read_lines
     from ..files.plain_text import in_order
 
     lengths = None
     if options.sentences is not None:
-        lengths = []
-        for number, line in enumerate(read_lines(options.sentences), 1):
-            sides = line.split(" ||| ")
-            if len(sides) != 2:
-                raise InputError(f'{options.sentences}, line {number}: not "source ||| target"')
-            lengths.append((len(sides[0].split()), len(sides[1].split())))
+        lengths = [(len(source.split()), len(target.split())) for source, target in read_both_sides(options.sentences)]
     files = []
     same = options.gold.resolve() == options.hypothesis.resolve()  # the same file has the same base
     for path, base, swapped in (

@@ -35,7 +35,7 @@ def indices(text: str) -> List[int]:
 _SHARED: Dict[str, Dict[str, Any]] = {
     "task": {"help": "a task of configs/"},
     "checkpoint": {"type": Path, "help": "a model of this plugin or of fairseq's transformer"},
-    "--data": {"type": Path, "required": True, "help": "data folder of `rela prepare`"},
+    "--data": {"type": Path, "required": True, "help": "data folder, of `rela prepare` or fairseq-preprocess"},
     "--subset": {"default": "test", "help": "subset of the data folder"},
     "--device": {"choices": ("cpu", "cuda"), "help": "where to run"},
     "--seed": {"type": int, "default": 1},

@@ -16,7 +16,7 @@ def _reproduce_options(parser: Parser) -> None:
         "attention",
         nargs="?",
         default=default["attention"],
-        help=f"a variant of Table 1 (default: {default['attention']})",
+        help=f"name of a variant, such as softmax (default: {default['attention']})",
     )
     parser.add_argument(
         "stages", nargs="*", metavar="STAGE", help=f"stages to run (default: {', '.join(default['stages'])})"

@@ -11,7 +11,7 @@ def _rank_options(parser: Parser) -> None:
     add_shared(parser, "checkpoint", help="a model of this plugin")
     parser.add_argument("source", type=Path, help="raw source text, plain or .gz")
     parser.add_argument("target", type=Path, help="raw target text")
-    add_shared(parser, "--data")
+    add_shared(parser, "--data", help="data folder of `rela prepare`")
     parser.add_argument(
         "--output",
         type=Path,
@@ -76,18 +76,15 @@ def _rank(options: Options) -> None:
 def _damage(options: Options) -> None:
     """Damage some of the pairs and print how well each order of the ranking finds them."""
     from ..analysis.detection import describe, evaluate
-    from ..analysis.rank import refuse_swapped
     from ..data.folder import DataFolder
-    from ..files.plain_text import refuse_not_text
+    from ..data.settings import refuse_unfit_pair
 
     if given(options, "keep_best", "max_null_rate", "keep_worst", "sample"):
         raise InputError(
             "--damage measures, it keeps nothing: leave --keep-best, --max-null-rate, --keep-worst and --sample out"
         )
     data = DataFolder(options.data)
-    refuse_swapped(options.source, options.target, data.settings)
-    for path in (options.source, options.target):
-        refuse_not_text(path)
+    refuse_unfit_pair(options.source, options.target, data.settings)
     with locked(options.output):
         result = evaluate(
             [options.checkpoint, *options.more_checkpoints],

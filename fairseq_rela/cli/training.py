@@ -9,8 +9,10 @@ from .arguments import Options, Parser, add_shared, locked
 
 def _train_options(parser: Parser) -> None:
     add_shared(parser, "task")
-    parser.add_argument("--attention", default=load_defaults("experiment")["attention"], help="a variant of Table 1")
-    add_shared(parser, "--data")
+    parser.add_argument(
+        "--attention", default=load_defaults("experiment")["attention"], help="name of a variant, such as softmax"
+    )
+    add_shared(parser, "--data", help="data folder of `rela prepare`")
     parser.add_argument("--save-dir", type=Path, required=True, help="folder for the checkpoints")
     add_shared(parser, "--override")
 

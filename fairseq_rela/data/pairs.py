@@ -11,12 +11,11 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
 from ..errors import InputError
 from ..files.lines import read_lines, read_parallel
 from ..files.outputs import write_whole
-from ..files.plain_text import refuse_not_text
 from ..files.records import sha256
 from ..text.preprocess import repair_tokens
 from .binarise import binarise_texts
 from .folder import DataFolder
-from .settings import MAX_POSITIONS, refuse_other_side
+from .settings import MAX_POSITIONS, refuse_unfit_pair
 
 SUBSET = "test"  # name of the subset that holds the pairs
 _ENTITY = re.compile(r"&(amp|apos|quot|lt|gt|#124|#91|#93);")
@@ -91,10 +90,7 @@ def binarised_pairs(source: Path, target: Path, data: DataFolder, tokenised: boo
     """
     settings = data.settings
     data.refuse_changed(data.text_files())
-    for path in (source, target):
-        refuse_not_text(path)
-    refuse_other_side(source, settings.source_lang, settings.target_lang)
-    refuse_other_side(target, settings.target_lang, settings.source_lang)
+    refuse_unfit_pair(source, target, settings)
     tokenised = tokenised or settings.tokeniser == "none"
     if "zh" in settings.languages and not tokenised:
         raise InputError("raw Chinese has no spaces between words; give tokenised text, and --tokenised")
@@ -181,13 +177,11 @@ def _places(before: str, after: str) -> List[Tuple[int, bool]]:
 
 
 def _refuse_unequal(source: Path, target: Path) -> None:
-    """Refuse two files that cannot be the two sides of a corpus.
+    """Refuse two files without lines, or with another number of them.
 
     Raises:
-        InputError: the files have unequal numbers of lines or no lines, are not UTF-8, or are the same file.
+        InputError: the files have unequal numbers of lines or no lines, or are not UTF-8.
     """
-    if source.resolve() == target.resolve():
-        raise InputError(f"{source} is given for both sides; give the source and its translation")
     if not sum(1 for _ in read_parallel(source, target)):
         raise InputError(f"{source}: no lines; give a sentence a line")
 

@@ -6,13 +6,13 @@ import tempfile
 import time
 import unicodedata
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Dict, Iterator, Optional
 
 from ..corpora.spec import SPLITS
 from ..errors import InputError
 from ..files.commands import refuse_misread
+from ..files.machine import installed
 from ..files.outputs import work_folder
 from ..files.records import sha256, write_json
 from .binarise import binarise
@@ -166,12 +166,7 @@ def _finished(output: Path, settings: Settings, inputs: Dict[str, Dict[str, str]
 
 def _versions(moses: Optional[Path]) -> Dict[str, str]:
     """Return the versions of everything that changes tokens or pieces, and checksums of the scripts of Moses."""
-    versions = {"python": platform.python_version(), "unicode": unicodedata.unidata_version}
-    for name in _TOOLS:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
+    versions = {"python": platform.python_version(), "unicode": unicodedata.unidata_version, **installed(_TOOLS)}
     if moses is not None:
         for script in sorted((moses / "scripts" / "tokenizer").glob("*.perl")):
             versions[script.name] = sha256(script)

@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Tuple
 from ..corpora.spec import SPLITS
 from ..errors import InputError
 from ..files.configs import load_defaults
+from ..files.plain_text import refuse_not_text
 from ..text.preprocess import TOKENISERS
 
 MAX_POSITIONS = 1024  # of the models, with the end-of-sentence symbol; fairseq refuses longer test sentences
@@ -109,3 +110,17 @@ def refuse_other_side(path: Path, lang: str, other: str) -> None:
     name = path.name[:-3] if path.name.endswith(".gz") else path.name
     if name.endswith(f".{other}"):
         raise InputError(f"{path} ends in .{other}, and text of {lang} belongs here; are the two sides swapped?")
+
+
+def refuse_unfit_pair(source: Path, target: Path, settings: Settings) -> None:
+    """Refuse two files that cannot be the two sides of a corpus: swapped, the same file, or no plain text.
+
+    Raises:
+        InputError: the name of one ends in the language of the other, both are one file, or one is not plain text.
+    """
+    refuse_other_side(source, settings.source_lang, settings.target_lang)
+    refuse_other_side(target, settings.target_lang, settings.source_lang)
+    if source.resolve() == target.resolve():
+        raise InputError(f"{source} is given for both sides; give the source and its translation")
+    for path in (source, target):
+        refuse_not_text(path)

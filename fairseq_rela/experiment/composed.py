@@ -50,7 +50,28 @@ def composed_values(task: str, overrides: Sequence[str] = ()) -> Dict[str, Any]:
         package = header.group(1) if header else str(Path(name).parent)
         prefix = "" if package == "_global_" else f"{package}."
         found.update(_flat(load_yaml(str(Path(name).parent), Path(name).stem), prefix))
-    return {key: found[key] for key in sorted(found) if not key.startswith(_PLACES)}
+    return {key: found[key] for key in sorted(found) if not key.startswith(_PLACES) and key != "defaults"}
+
+
+def update_tokens(task: str, overrides: Sequence[str] = ()) -> int:
+    """Return the largest number of tokens of an update: batch times batches of an update times GPUs.
+
+    Args:
+        task: a name from :func:`fairseq_rela.experiment.tasks.task_names`.
+        overrides: Hydra overrides; those of the form ``GROUP=NAME`` choose files, and others are ignored.
+    """
+    return _update_tokens(composed_values(task, overrides))
+
+
+def _update_tokens(values: Dict[str, Any]) -> int:
+    devices = values["distributed_training.distributed_world_size"]
+    return values["dataset.max_tokens"] * values["optimization.update_freq"][0] * devices
+
+
+def runs_with_updates_of(tokens: int) -> List[str]:
+    """Return the files of ``configs/run/`` with this number of tokens an update."""
+    names = sorted(path.stem for path in (config_folder() / "run").glob("*.yaml") if path.stem != "slurm")
+    return [name for name in names if _update_tokens(dict(_flat(load_yaml("run", name), ""))) == tokens]
 
 
 def _flat(values: Dict[str, Any], prefix: str) -> Iterator[Tuple[str, Any]]:
@@ -73,7 +94,15 @@ def _composed(task: str, overrides: Sequence[str]) -> List[str]:
     files += [
         f"{key[1:]}/{name}.yaml" for key, name in chosen.items() if key[:1] == "+" and (folder / key[1:]).is_dir()
     ]
-    for name in files:
-        if not (folder / name).is_file():
-            load_yaml(str(Path(name).parent), Path(name).stem)  # raises an error that lists the existing files
-    return files
+    return [nested for name in files for nested in (*_defaults_of(name), name)]
+
+
+def _defaults_of(name: str) -> List[str]:
+    """Return the files of its own group on which a file of ``configs/`` builds, as ``run/slurm`` does on ``run/gpu4``.
+
+    Raises:
+        InputError: the file is missing; the message lists those that exist.
+    """
+    group = Path(name).parent
+    entries = load_yaml(str(group), Path(name).stem).get("defaults", [])
+    return [str(group / f"{entry}.yaml") for entry in entries if isinstance(entry, str) and group.name]

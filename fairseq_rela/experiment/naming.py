@@ -7,7 +7,7 @@ from typing import List, Sequence, Tuple
 from ..variants import SITES
 
 _LONGEST = 120  # characters; file systems allow 255 bytes
-_ELSEWHERE = re.compile(r"cpu|gpu\d+|slurm")  # values of run= that select where a model is trained
+_ELSEWHERE = re.compile(r"cpu|gpu\d+|gpu_small|slurm")  # values of run= that select where a model is trained
 SITES_KEYS = ("sites", "model.attention_sites")
 SEED_KEY = "common.seed"
 
@@ -16,6 +16,11 @@ def split_override(override: str) -> Tuple[str, str]:
     """Return key and value of a Hydra override such as ``++key=value`` or ``~key``."""
     name, _, value = override.lstrip("+~").partition("=")
     return name, value.strip("'\"")
+
+
+def split_sites(value: str) -> List[str]:
+    """Return the sites in the value of an override, such as ``encoder_cross``, ``[encoder,cross]`` or ``all``."""
+    return list(SITES) if value == "all" else [site for site in re.split(r"[\[\],_\s'\"]+", value) if site]
 
 
 def canonical(overrides: Sequence[str]) -> List[str]:
@@ -28,7 +33,7 @@ def canonical(overrides: Sequence[str]) -> List[str]:
     for override in overrides:
         key, value = split_override(override)
         if key in SITES_KEYS:
-            given = SITES if value == "all" else re.split(r"[,_\s'\"]+", value.strip("[] "))
+            given = split_sites(value)
             if set(given) != set(SITES):
                 rest = [site for site in given if site not in SITES]  # unknown sites, which the model refuses
                 found.append("sites=" + ",".join([*(site for site in SITES if site in given), *rest]))
@@ -49,10 +54,8 @@ def run_name(attention: str, overrides: Sequence[str]) -> str:
         overrides: Hydra overrides, in any order.
     """
     parts = [attention]
-    for override in canonical(overrides):
+    for override in filter(changes_the_model, canonical(overrides)):
         key, value = split_override(override)
-        if key == "run" and _ELSEWHERE.fullmatch(value):
-            continue
         short = key.rsplit(".", 1)[-1]
         parts.append(f"{_plain(short)}-{_plain(value)}" if value else _plain(short))
     name = ".".join(parts)

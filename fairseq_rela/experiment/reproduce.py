@@ -9,7 +9,7 @@ from ..files.locks import only_process
 from . import data_stages, run_stages
 from .composed import attention_overrides, checksums
 from .experiment import Experiment
-from .training import refuse_reserved
+from .training import check_overrides
 
 RUN: Dict[str, Callable[[Experiment], None]] = {
     "download": data_stages.download,
@@ -43,7 +43,7 @@ def reproduce(experiment: Experiment, stages: Sequence[str]) -> None:
     for stage in stages:
         if stage not in STAGES:
             raise InputError(f"no stage {stage!r}; there are {', '.join(STAGES)}")
-    refuse_reserved(experiment.overrides)
+    check_overrides(experiment.task, experiment.overrides)
     experiment.check()
     if "train" in stages:  # raises an error for missing config files now; training starts hours later
         checksums(experiment.task, [*attention_overrides(experiment.attention), *experiment.overrides])

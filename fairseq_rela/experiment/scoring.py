@@ -1,7 +1,8 @@
 """Score translations with sacreBLEU against the raw reference."""
 
-import math
 from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence
+
+import numpy
 
 from ..data.settings import require_language
 from ..errors import InputError
@@ -109,7 +110,5 @@ def suspect_order(hypotheses: Sequence[str], references: Sequence[str]) -> bool:
     if len(hypotheses) < 100 or len(hypotheses) != len(references):
         return False
     sides = [[len(bpe.undo(line)) for line in lines] for lines in (hypotheses, references)]
-    means = [sum(side) / len(side) for side in sides]
-    left, right = ([length - mean for length in side] for side, mean in zip(sides, means))
-    spread = math.sqrt(sum(x * x for x in left) * sum(y * y for y in right))
-    return spread > 0 and sum(x * y for x, y in zip(left, right)) < 0.3 * spread
+    varies = min(map(numpy.std, sides)) > 0
+    return bool(varies and numpy.corrcoef(*sides)[0, 1] < 0.3)

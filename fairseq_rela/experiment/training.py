@@ -15,8 +15,8 @@ from ..files.records import sha256, write_json
 from ..user_dir import user_code, user_dir
 from ..variants import find_variant
 from . import resuming
-from .composed import attention_overrides, checksums
-from .naming import split_override
+from .composed import attention_overrides, checksums, runs_with_updates_of, update_tokens
+from .naming import changes_the_model, split_override
 from .progress import TrainingProgress
 from .run_record import is_trained, record_start
 from .tasks import load_task, require_task
@@ -53,7 +53,7 @@ def train(
     """
     find_variant(attention)
     require_task(task)
-    refuse_reserved(overrides)
+    check_overrides(task, overrides)
     folder = DataFolder(data)
     meant = "-".join(load_task(task).settings.languages)
     if folder.pair != meant:
@@ -158,11 +158,12 @@ _RESERVED = {
 }
 
 
-def refuse_reserved(overrides: Sequence[str]) -> None:
+def check_overrides(task: str, overrides: Sequence[str]) -> None:
     """Raise unless every override can be given to ``rela train``.
 
     Raises:
-        InputError: an override is not ``KEY=VALUE``, sets what an option sets, or names another plugin's model.
+        InputError: an override is not ``KEY=VALUE``, sets what an option sets, names another plugin's model, or is a
+            ``run=`` that changes the number of tokens of an update.
     """
     for override in overrides:
         name, value = split_override(override)
@@ -174,6 +175,14 @@ def refuse_reserved(overrides: Sequence[str]) -> None:
             raise InputError(f"--override {override}: give {_RESERVED[name]} instead")
         if name == "model._name" and not value.startswith("transformer_rela"):
             raise InputError(f"--override {override}: not a model of this plugin; train it by fairseq-train")
+    keys = {split_override(override)[0] for override in overrides}
+    for run in (override for override in overrides if not changes_the_model(override)):
+        before, now = update_tokens(task), update_tokens(task, [run])
+        if now != before and not keys & {"dataset.max_tokens", "dataset.batch_size"}:
+            raise InputError(
+                f"--override {run}: an update would have {now:,} tokens, and {task} is made for {before:,}; give "
+                f"{' or '.join(f'run={name}' for name in runs_with_updates_of(before))}, or your own dataset.max_tokens"
+            )
 
 
 def _quoted(path: Path) -> str:

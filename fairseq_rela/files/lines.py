@@ -30,6 +30,19 @@ def read_lines(path: PathLike) -> Iterator[str]:
         raise InputError(f"{path}, line {number}: not UTF-8 ({error.reason}); convert the file to UTF-8") from error
 
 
+def read_both_sides(path: PathLike) -> Iterator[Tuple[str, str]]:
+    """Yield source and target of each line ``source ||| target``; a side may be empty.
+
+    Raises:
+        InputError: as :func:`read_lines`, or a line has another form.
+    """
+    for number, line in enumerate(read_lines(path), 1):
+        sides = f" {line} ".split(" ||| ")
+        if len(sides) != 2:
+            raise InputError(f'{path}, line {number}: not "source ||| target"; give one pair a line')
+        yield sides[0].strip(), sides[1].strip()
+
+
 def read_byte_lines(path: PathLike) -> Iterator[bytes]:
     """Yield the lines of a file, plain or ``.gz``, as bytes without their LF.
 

@@ -25,7 +25,12 @@ def versions(distributions: Sequence[str]) -> Dict[str, str]:
     Args:
         distributions: names of distributions; those that are not installed are left out.
     """
-    found = {"python": platform.python_version(), "fairseq_rela": __version__}
+    return {"python": platform.python_version(), "fairseq_rela": __version__, **installed(distributions)}
+
+
+def installed(distributions: Sequence[str]) -> Dict[str, str]:
+    """Return the versions of distributions; those that are not installed are left out."""
+    found = {}
     for name in distributions:
         try:
             found[name] = metadata.version(name)

@@ -6,23 +6,17 @@ the names agree: ``encoder.layers`` is ``--encoder-layers`` and ``model.encoder_
 
 import argparse
 import dataclasses
-from contextlib import nullcontext
 from typing import Any, Dict, List, Optional
 
 from fairseq.models.transformer import TransformerConfig
 from fairseq.models.transformer.transformer_config import DecoderConfig, EncDecBaseConfig, QuantNoiseConfig
-from omegaconf import OmegaConf, open_dict
+from omegaconf import OmegaConf
 from torch import nn
 
-from ..attention import refuse_backend, refuse_threshold
-from ..errors import InputError
-from ..kernels import backends
-from ..variants import DEFAULT_VARIANT, SITES, VARIANTS, find_variant, parse_sites
+from ..variants import SITES, parse_sites
 from .kept_heads import heads_of_layers, parse_heads
 from .kept_layers import parse_layers
-from .start_values import CHOICES as START_VALUES
-from .start_values import refuse_start_values
-from .threshold_options import ThresholdFields, threshold_options
+from .shared_options import SharedOptions, apply_architecture, check_dropouts, check_shared, check_side, writable
 
 MODEL_NAME = "transformer_rela"
 
@@ -68,25 +62,14 @@ ARCHITECTURES: Dict[str, Dict[str, Any]] = {
 }
 
 
-def _choices(summaries: Dict[str, str]) -> str:
-    return "; ".join(f"{name}: {summary}" for name, summary in summaries.items())
-
-
 @dataclasses.dataclass
-class OwnOptions(ThresholdFields):
+class OwnOptions(SharedOptions):
     """The options that fairseq's Transformer does not have."""
 
-    attention: str = dataclasses.field(
-        default=DEFAULT_VARIANT, metadata={"help": f"attention variant: one of {', '.join(VARIANTS)}"}
-    )
     # a string; check_config turns a list from a Hydra override into one
     attention_sites: Any = dataclasses.field(
         default=",".join(SITES),
         metadata={"help": "where the variant is used: some of encoder,decoder,cross; the other sites use softmax"},
-    )
-    rela_backend: str = dataclasses.field(default="auto", metadata={"help": _choices(backends.CHOICES)})
-    rela_init: str = dataclasses.field(
-        default="fairseq", metadata={"help": f"start values of the layers; {_choices(START_VALUES)}"}
     )
     rela_heads: str = dataclasses.field(
         default="",
@@ -143,22 +126,6 @@ TransformerRelaConfig = dataclasses.make_dataclass(
 )
 
 
-def apply_architecture(cfg: Any, name: str) -> None:
-    """Set the options of architecture ``name`` in ``cfg`` where they are missing or None.
-
-    Args:
-        cfg: an ``argparse.Namespace``, a ``TransformerRelaConfig`` or a ``DictConfig``, changed in place.
-        name: a key of :data:`ARCHITECTURES`. Any other name, such as an architecture that another plugin registered,
-            gives the values of ``transformer_rela``.
-    """
-    for key, value in {**ARCHITECTURES[MODEL_NAME], **ARCHITECTURES.get(name, {})}.items():
-        if getattr(cfg, key, None) is None:
-            setattr(cfg, key, value)
-    for key in ("decoder_input_dim", "decoder_output_dim"):
-        if getattr(cfg, key, None) is None:
-            setattr(cfg, key, cfg.decoder_embed_dim)
-
-
 def complete_config(cfg: Any, name: str) -> None:
     """Set all options in ``cfg`` that are missing or None, to the architecture's value or else to the default.
 
@@ -166,14 +133,14 @@ def complete_config(cfg: Any, name: str) -> None:
     kept layers, and ``rela_heads`` is of these layers only.
 
     Args:
-        cfg: as for :func:`apply_architecture`.
-        name: as for :func:`apply_architecture`.
+        cfg: an ``argparse.Namespace``, a ``TransformerRelaConfig`` or a ``DictConfig``, changed in place.
+        name: an architecture, see :func:`fairseq_rela.models.shared_options.apply_architecture`.
 
     Raises:
         InputError: the layers to keep are not a list of different numbers from 0, or ``rela_heads`` has another form
             or lacks one of them.
     """
-    apply_architecture(cfg, name)
+    apply_architecture(cfg, name, ARCHITECTURES)
     for key, value in vars(TransformerRelaConfig()).items():
         if key != "_name" and getattr(cfg, key, None) is None:
             setattr(cfg, key, value)
@@ -198,7 +165,7 @@ def record_built(model: nn.Module, cfg: Any) -> None:
         cfg: the config that fairseq saves, changed in place. ``encoder_layers_to_keep`` and
             ``decoder_layers_to_keep`` become None.
     """
-    with open_dict(cfg) if OmegaConf.is_config(cfg) else nullcontext():
+    with writable(cfg):
         for key in vars(TransformerRelaConfig()):
             value = None if key.endswith("_layers_to_keep") else getattr(model.cfg, key)
             if key != "_name" and getattr(cfg, key, None) != value:
@@ -219,9 +186,7 @@ def check_config(cfg: Any) -> None:
             have; a size, number of layers or number of heads below 1; heads that do not divide the model size;
             ``rela_heads`` of another form; a dropout outside [0, 1).
     """
-    refuse_backend(find_variant(cfg.attention), cfg.rela_backend)
-    refuse_threshold(find_variant(cfg.attention), threshold_options(cfg))
-    refuse_start_values(cfg.rela_init)
+    check_shared(cfg)
     parse_heads(cfg.rela_heads)
     sites = parse_sites(cfg.attention_sites)
     if not isinstance(cfg.attention_sites, str):
@@ -229,29 +194,3 @@ def check_config(cfg: Any) -> None:
     for side in ("encoder", "decoder"):
         check_side(cfg, side)
     check_dropouts(cfg)
-
-
-def check_side(cfg: Any, side: str) -> None:
-    """Check the sizes of the encoder or the decoder.
-
-    Raises:
-        InputError: a size, number of layers or number of heads below 1, or heads that do not divide the model size.
-    """
-    for key in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads"):
-        value = getattr(cfg, f"{side}_{key}")
-        if value < 1:
-            raise InputError(f"--{side}-{key.replace('_', '-')} {value}: give a whole number of at least 1")
-    dim, heads = getattr(cfg, f"{side}_embed_dim"), getattr(cfg, f"{side}_attention_heads")
-    if dim % heads:
-        raise InputError(f"--{side}-attention-heads {heads} does not divide --{side}-embed-dim {dim}")
-
-
-def check_dropouts(cfg: Any) -> None:
-    """Check the dropout probabilities.
-
-    Raises:
-        InputError: one is outside [0, 1).
-    """
-    for key in ("dropout", "attention_dropout", "activation_dropout"):
-        if not 0 <= getattr(cfg, key) < 1:
-            raise InputError(f"--{key.replace('_', '-')} {getattr(cfg, key)} is not a probability below 1")

@@ -10,8 +10,8 @@ from ..attention import build_attention
 from ..attention.observing import moving_threshold
 from ..variants import BASELINE, parse_sites
 from .scriptable import Scriptable
+from .shared_options import threshold_options
 from .start_values import start_as_released
-from .threshold_options import threshold_options
 
 # names of the zero-filled copies of all weights in the encoder layer of fairseq 0.12.2
 FUSED_PARAMETERS = tuple(

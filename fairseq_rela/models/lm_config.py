@@ -1,22 +1,14 @@
 """The options of the language model, flat, with the values of each architecture."""
 
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Dict, Optional
 
 from fairseq import utils
 from fairseq.models.transformer_lm import DEFAULT_MAX_TARGET_POSITIONS, TransformerLanguageModelConfig
-from omegaconf import OmegaConf, open_dict
 
-from ..attention import refuse_backend, refuse_threshold
 from ..errors import InputError
-from ..kernels import backends
-from ..variants import DEFAULT_VARIANT, VARIANTS, find_variant
-from .config import check_dropouts, check_side
 from .kept_layers import parse_layers
-from .start_values import CHOICES as START_VALUES
-from .start_values import refuse_start_values
-from .threshold_options import ThresholdFields, threshold_options
+from .shared_options import SharedOptions, apply_architecture, check_dropouts, check_shared, check_side, writable
 
 MODEL_NAME = "transformer_lm_rela"
 
@@ -56,7 +48,7 @@ def _of_architecture(text: str) -> Any:
 
 
 @dataclass
-class TransformerLMRelaConfig(ThresholdFields, TransformerLanguageModelConfig):
+class TransformerLMRelaConfig(SharedOptions, TransformerLanguageModelConfig):
     """Every option of fairseq's ``transformer_lm``, and the choice of attention.
 
     Options that an architecture sets have the default None, so that an option that the user sets can be recognised.
@@ -75,32 +67,6 @@ class TransformerLMRelaConfig(ThresholdFields, TransformerLanguageModelConfig):
     decoder_output_dim: Optional[int] = field(
         default=None, metadata={"help": "size of the decoder's output (default: decoder_embed_dim)"}
     )
-    attention: str = field(
-        default=DEFAULT_VARIANT, metadata={"help": f"attention variant: one of {', '.join(VARIANTS)}"}
-    )
-    rela_backend: str = field(
-        default="auto",
-        metadata={"help": "; ".join(f"{name}: {summary}" for name, summary in backends.CHOICES.items())},
-    )
-    rela_init: str = field(
-        default="fairseq",
-        metadata={"help": "start values; " + "; ".join(f"{name}: {text}" for name, text in START_VALUES.items())},
-    )
-
-
-def apply_architecture(cfg: Any, name: str) -> None:
-    """Set those options in ``cfg`` that are missing or None to the values of an architecture.
-
-    Args:
-        cfg: an ``argparse.Namespace``, a :class:`TransformerLMRelaConfig` or a ``DictConfig``, changed in place.
-        name: a key of :data:`ARCHITECTURES`; any other name gives the values of ``transformer_lm_rela``.
-    """
-    for key, value in {**ARCHITECTURES[MODEL_NAME], **ARCHITECTURES.get(name, {})}.items():
-        if getattr(cfg, key, None) is None:
-            setattr(cfg, key, value)
-    for key in ("decoder_input_dim", "decoder_output_dim"):
-        if getattr(cfg, key, None) is None:
-            setattr(cfg, key, cfg.decoder_embed_dim)
 
 
 def complete_config(cfg: Any, name: str, task_options: Any) -> None:
@@ -110,14 +76,15 @@ def complete_config(cfg: Any, name: str, task_options: Any) -> None:
     order. ``max_target_positions`` becomes ``tokens_per_sample`` if neither the model nor the task has it.
 
     Args:
-        cfg, name: as for :func:`apply_architecture`.
+        cfg: an ``argparse.Namespace``, a :class:`TransformerLMRelaConfig` or a ``DictConfig``, changed in place.
+        name: an architecture, see :func:`fairseq_rela.models.shared_options.apply_architecture`.
         task_options: the options of the task.
 
     Raises:
         InputError: the layers to keep are not a list of different numbers from 0.
     """
-    with open_dict(cfg) if OmegaConf.is_config(cfg) else nullcontext():
-        apply_architecture(cfg, name)
+    with writable(cfg):
+        apply_architecture(cfg, name, ARCHITECTURES)
         for key, default in vars(TransformerLMRelaConfig()).items():
             of_task = isinstance(default, str) and default.startswith("${")
             value = getattr(cfg, key, None)
@@ -140,9 +107,7 @@ def check_config(cfg: Any) -> None:
             or number of heads below 1; heads that do not divide the model size; a dropout outside [0, 1); an option
             that this model does not have, or adaptive weights that cannot be tied.
     """
-    refuse_backend(find_variant(cfg.attention), cfg.rela_backend)
-    refuse_threshold(find_variant(cfg.attention), threshold_options(cfg))
-    refuse_start_values(cfg.rela_init)
+    check_shared(cfg)
     check_side(cfg, "decoder")
     check_dropouts(cfg)
     if cfg.activation_fn not in utils.get_available_activation_fns():

@@ -6,14 +6,12 @@ the names of its parameters, so that a checkpoint of ``transformer_lm`` can star
 """
 
 import logging
-from contextlib import nullcontext
 from typing import Any, Dict, Sequence
 
 from fairseq import options
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.modules import AdaptiveInput
-from omegaconf import OmegaConf, open_dict
 from torch import nn
 
 from ..errors import one_line_in_fairseq
@@ -23,12 +21,12 @@ from .lm_config import (
     ARCHITECTURES,
     MODEL_NAME,
     TransformerLMRelaConfig,
-    apply_architecture,
     check_config,
     complete_config,
 )
 from .loading import misfit_in_one_line, with_start_values
 from .scriptable import Scriptable
+from .shared_options import apply_architecture, writable
 from .transformer_rela import TransformerRelaDecoder, describe_attention
 
 logger = logging.getLogger(__name__)
@@ -68,7 +66,7 @@ class TransformerLMRelaModel(Scriptable, TransformerLanguageModel):
         model = cls(TransformerRelaDecoder(nested, task.target_dictionary, embedding, no_encoder_attn=True))
         if cfg.decoder_layers_to_keep:
             model.kept_layers = parse_layers("decoder", cfg.decoder_layers_to_keep)
-            with open_dict(cfg) if OmegaConf.is_config(cfg) else nullcontext():
+            with writable(cfg):
                 cfg.decoder_layers_to_keep = None
         logger.info(f"attention: {describe_attention(model)}")
         return model
@@ -113,7 +111,7 @@ def _adaptive_input(cfg: Any, dictionary: Any) -> nn.Module:
 def _register_architecture(name: str) -> None:
     @register_model_architecture(MODEL_NAME, name)
     def architecture(cfg: Any) -> None:
-        apply_architecture(cfg, name)
+        apply_architecture(cfg, name, ARCHITECTURES)
 
 
 for _name in ARCHITECTURES:

@@ -9,7 +9,6 @@ decoder to the encoder. All else is fairseq's Transformer. ``--arch`` takes a ke
 import argparse
 import logging
 from collections import Counter
-from contextlib import nullcontext
 from typing import Any, Dict, List, Optional, Tuple
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -23,7 +22,6 @@ from fairseq.models.transformer import (
 )
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
-from omegaconf import OmegaConf, open_dict
 from torch import Tensor, nn
 
 from ..attention import attention_name
@@ -34,7 +32,6 @@ from .config import (
     ARCHITECTURES,
     MODEL_NAME,
     TransformerRelaConfig,
-    apply_architecture,
     check_config,
     complete_config,
     nested_config,
@@ -45,6 +42,7 @@ from .kept_layers import keep_layers, parse_layers
 from .layers import FUSED_PARAMETERS, TransformerRelaDecoderLayer, TransformerRelaEncoderLayer
 from .loading import misfit_in_one_line, with_start_values
 from .scriptable import Scriptable
+from .shared_options import apply_architecture, writable
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +133,7 @@ class TransformerRelaModel(Scriptable, TransformerModelBase):
         """
         arch = getattr(cfg, "_name", None) or getattr(cfg, "arch", None) or MODEL_NAME
         with one_line_in_fairseq():
-            with open_dict(cfg) if OmegaConf.is_config(cfg) else nullcontext():
+            with writable(cfg):
                 complete_config(cfg, arch)
             check_config(cfg)
         model = super().build_model(nested_config(cfg), task)
@@ -193,6 +191,11 @@ def _is_fused_parameter(key: str) -> bool:
     return len(parts) == 4 and parts[:2] == ["encoder", "layers"] and parts[3] in FUSED_PARAMETERS
 
 
+def count_parameters(model: nn.Module) -> int:
+    """Return the number of parameters of a model."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
 def attention_modules(model: nn.Module) -> Dict[str, Dict[str, MultiheadAttention]]:
     """Return the attention modules of a Transformer of this plugin or of fairseq.
 
@@ -220,7 +223,7 @@ def describe_attention(model: nn.Module) -> str:
 def _register_architecture(name: str) -> None:
     @register_model_architecture(MODEL_NAME, name)
     def architecture(cfg: Any) -> None:
-        apply_architecture(cfg, name)
+        apply_architecture(cfg, name, ARCHITECTURES)
 
 
 for _name in ARCHITECTURES:

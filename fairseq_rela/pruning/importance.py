@@ -27,20 +27,19 @@ from ..analysis.sentences import load_dataset
 from .heads import Head, list_heads, zeroed
 
 
-def null_rates(model: nn.Module, task: Any, subset: str, max_tokens: Optional[int] = None) -> Dict[Head, float]:
+def null_rates(model: nn.Module, task: Any, subset: str) -> Dict[Head, float]:
     """Return the null rate of each head, from 0 to 1; a head without a rate below 1 is null on every query.
 
     Args:
         model: Transformer in evaluation mode.
         task: its task.
         subset: name of a subset of the data folder, such as ``valid``.
-        max_tokens: as for :func:`fairseq_rela.analysis.capture.capture`.
 
     Raises:
         InputError: as :func:`fairseq_rela.analysis.capture.capture`.
     """
     counts = Sparsity()
-    for batch in capture(model, task, subset, max_tokens):
+    for batch in capture(model, task, subset):
         counts.add(batch)
     rates = {key: count.null_rate_by_head for key, count in counts.counts.items()}
     return {head: rates[head.site, head.layer][head.number] for head in list_heads(model)}
@@ -54,8 +53,9 @@ def losses(
     Each batch goes once through the model for each head; for heads of the decoder, the encoder is not computed again.
 
     Args:
-        model, task, subset, max_tokens: as for :func:`null_rates`.
+        model, task, subset: as for :func:`null_rates`.
         heads: the heads to leave out, one at a time.
+        max_tokens: as for :func:`fairseq_rela.analysis.capture.capture`.
 
     Raises:
         InputError: the subset does not exist, is empty or has no target side, or a sentence is too long for the model.

@@ -25,11 +25,11 @@ from ..experiment.scoring import score
 from ..files.lines import read_lines
 from ..files.records import read_json, sha256, write_json
 from ..models.kept_heads import describe_heads
-from ..models.transformer_rela import attention_modules
+from ..models.transformer_rela import attention_modules, count_parameters
 from .choice import in_order, number_of
 from .heads import Head, list_heads, remove_heads
 from .importance import losses, null_rates
-from .prune import can_be_null, count_parameters, load_rela_transformer
+from .prune import can_be_null, load_rela_transformer
 
 FORMAT = 1
 ROUNDS = 2  # timed rounds of the whole and the pruned model in turn, after one that is not counted

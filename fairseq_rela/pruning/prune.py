@@ -14,7 +14,7 @@ The new checkpoint has the configuration of the old one with ``rela_heads`` adde
 
 import argparse
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, List, Union
 
 from torch import nn
 
@@ -26,7 +26,7 @@ from ..data.folder import DataFolder
 from ..errors import InputError
 from ..files.records import sha256, write_json
 from ..models.kept_heads import describe_heads
-from ..models.transformer_rela import TransformerRelaModel, attention_modules
+from ..models.transformer_rela import TransformerRelaModel, attention_modules, count_parameters
 from ..variants import find_variant
 from .choice import Choice, choose
 from .heads import Head, list_heads, remove_heads
@@ -35,9 +35,7 @@ from .importance import losses, null_rates
 FORMAT = 1
 
 
-def prune(
-    checkpoint: Path, data: Path, output: Path, choice: Choice, subset: str = "valid", max_tokens: Optional[int] = None
-) -> Dict[str, Any]:
+def prune(checkpoint: Path, data: Path, output: Path, choice: Choice, subset: str = "valid") -> Dict[str, Any]:
     """Write a checkpoint with fewer heads, and its record beside it.
 
     Args:
@@ -46,7 +44,6 @@ def prune(
         output: the checkpoint to write.
         choice: which heads to remove.
         subset: the subset on which heads are measured.
-        max_tokens: as for :func:`fairseq_rela.analysis.capture.capture`.
 
     Returns:
         the record.
@@ -64,8 +61,8 @@ def prune(
     checksums = data_checksums(data, subset)
     model, task = load_rela_transformer(checkpoint, data)
     heads, before = list_heads(model), count_parameters(model)
-    rates = null_rates(model, task, subset, max_tokens) if can_be_null(model) else {}
-    loss, rises = losses(model, task, subset, heads if choice.by == "loss" else (), max_tokens)
+    rates = null_rates(model, task, subset) if can_be_null(model) else {}
+    loss, rises = losses(model, task, subset, heads if choice.by == "loss" else ())
     removed = choose(heads, choice, rates, rises)
     remove_heads(model, removed)
     left = describe_heads(attention_modules(model))
@@ -75,7 +72,7 @@ def prune(
         **{"by": choice.by, "remove": choice.remove, "null_rate": choice.threshold, "seed": choice.seed},
         "rela_heads": left,
         "parameters": {"before": before, "after": count_parameters(model)},
-        "loss": {"before": loss, "after": losses(model, task, subset, max_tokens=max_tokens)[0]},
+        "loss": {"before": loss, "after": losses(model, task, subset)[0]},
         "heads": [_entry(head, rates, rises, removed) for head in heads],
     }
     checkpoints.save(pruned_state(state, model, left, checkpoint), output)
@@ -104,11 +101,6 @@ def can_be_null(model: nn.Module) -> bool:
     return any(find_variant(attention_name(module)).can_be_null for module in modules)
 
 
-def count_parameters(model: nn.Module) -> int:
-    """Return the number of parameters of a model."""
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
 def _entry(head: Head, rates: Dict[Head, float], rises: Dict[Head, float], removed: List[Head]) -> Dict[str, Any]:
     return {
         **{"site": head.site, "layer": head.layer, "head": head.number},
@@ -133,16 +125,8 @@ def pruned_state(state: Dict[str, Any], model: nn.Module, heads: str, origin: Pa
             config["rela_heads"] = heads
     old = state["model"]
     parameters = {key: value.to(old[key].dtype) if key in old else value for key, value in model.state_dict().items()}
-    return {
-        **{"args": state.get("args"), "cfg": state.get("cfg"), "model": parameters, "criterion": None},
-        "optimizer_history": state.get("optimizer_history", [])[-1:],
-        "task_state": state.get("task_state", {}),
-        "extra_state": {
-            "train_iterator": {"epoch": 1, "iterations_in_epoch": 0, "shuffle": True},
-            **{key: value for key, value in (state.get("extra_state") or {}).items() if key == "averaged_from"},
-            "pruned_from": str(origin),
-        },
-    }
+    averaged = {key: value for key, value in (state.get("extra_state") or {}).items() if key == "averaged_from"}
+    return checkpoints.without_optimizer(state, parameters, **averaged, pruned_from=str(origin))
 
 
 def describe(record: Dict[str, Any], output: Path) -> str:

@@ -70,7 +70,7 @@ def write_results(output: Path) -> None:
     """Write ``pruning.json``, ``pruning.md`` and ``pruning.png`` from what was measured in ``output/points``.
 
     Raises:
-        InputError: as :func:`collect`, or matplotlib or scipy is missing.
+        InputError: as :func:`collect`, or matplotlib is missing.
     """
     results = collect(output / "points")
     write_json(output / "pruning.json", results)

@@ -7,8 +7,9 @@ deviation; differences are paired over seeds, with Student's 95 % interval.
 from statistics import fmean
 from typing import Any, Dict, List, Optional, Sequence
 
+from ..analysis.summaries import Summary, paired, summarise
 from ..report.plots import Line, Panel, Style
-from ..study.statistics import Summary, paired, summarise
+from ..study.tables import markdown as table
 from ..variants import find_variant
 
 _NAMES = {"null": "null rate", "loss": "loss", "random": "random heads"}
@@ -59,11 +60,11 @@ def markdown(results: Results) -> str:
                 pairs = [[by_seed(results, attention, b, share, "bleu") for b in (by, "random")] for share in shares]
                 difference.append([*name, *(_interval(paired(*pair)) for pair in pairs[1:])])
     parts = [
-        f"BLEU against the share of heads removed ({_about(results)}):\n\n{_table(head, bleu)}",
-        "Difference in BLEU to random heads, with 95 % interval:\n\n" + _table([*head[:2], *head[3:]], difference),
-        f"Loss on the dev set, in nats a piece:\n\n{_table(head, loss)}",
+        f"BLEU against the share of heads removed ({_about(results)}):\n\n{table(head, bleu, 2)}",
+        "Difference in BLEU to random heads, with 95 % interval:\n\n" + table([*head[:2], *head[3:]], difference, 2),
+        f"Loss on the dev set, in nats a piece:\n\n{table(head, loss, 2)}",
         "Parameters, and CPU time of decoding relative to the whole model (heads chosen by loss, paired in one "
-        f"process, equal numbers of pieces):\n\n{_table([head[0], '', *head[3:]], _costs(results, shares[1:]))}",
+        f"process, equal numbers of pieces):\n\n{table([head[0], '', *head[3:]], _costs(results, shares[1:]), 2)}",
         *_correlations(results),
     ]
     return "\n\n".join(parts) + "\n"
@@ -75,11 +76,6 @@ def _about(results: Results) -> str:
     beams = "/".join(sorted({str(point["decoding"]["beam"]) for point in results["points"]}))
     signatures = " and ".join(sorted({point["signature"] for point in results["points"]}))
     return f"{len(seeds)} seeds, random draws for each: {draws}, beam {beams}; sacreBLEU `{signatures}`"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---", "---", *["---:"] * (len(head) - 2)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _mean(value: Optional[Summary], digits: int) -> str:

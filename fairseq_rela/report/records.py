@@ -9,7 +9,7 @@ import numpy
 
 from ..analysis.levels import LEVELS, levels_of
 from ..errors import InputError
-from ..experiment.naming import SITES_KEYS, split_override
+from ..experiment.naming import SITES_KEYS, split_override, split_sites
 from ..files.records import read_record
 from ..variants import SITES
 from .characters import writable
@@ -146,24 +146,19 @@ def _attention(
     given = [value for key, value in settings if key in SITES_KEYS]
     if layers and name != "softmax":
         return name, tuple(site for site, entries in layers.items() if any(e.variant != "softmax" for e in entries))
-    return name, _sites(given[-1]) if given else SITES
-
-
-def _sites(value: str) -> Tuple[str, ...]:
-    """Parse sites: ``encoder,cross``, ``[encoder,cross]``, or a name in ``configs/sites`` such as ``encoder_cross``."""
-    names = value.strip("'\"[]").replace(" ", "").replace("_", ",").split(",")
-    return SITES if names == ["all"] else tuple(names)
+    return name, tuple(split_sites(given[-1])) if given else SITES
 
 
 def _layers(folder: Path, files: Dict[str, Any]) -> Dict[str, Dict[str, List[Layer]]]:
     """Return the layers by level and site from analysis.json, else sparsity and null rates from attention.json."""
     if "analysis" in files:
         with _readable(folder, "analysis"):
-            sample = files["analysis"].get("variance") == "sample"
+            if files["analysis"].get("variance") != "sample":
+                raise ValueError("the variances over heads are not sample variances; run `rela analyze` again")
             levels = levels_of(files["analysis"])
             if not levels.keys() <= set(LEVELS):
                 raise ValueError(f"level {files['analysis']['level']!r}")
-            return {level: _analysed_layers(measured, sample) for level, measured in levels.items()}
+            return {level: _analysed_layers(measured) for level, measured in levels.items()}
     if "attention" in files:
         with _readable(folder, "attention"):
             layers = {
@@ -182,12 +177,11 @@ def _layers(folder: Path, files: Dict[str, Any]) -> Dict[str, Dict[str, List[Lay
     return {}
 
 
-def _analysed_layers(measured: Dict[str, Any], sample: bool) -> Dict[str, List[Layer]]:
+def _analysed_layers(measured: Dict[str, Any]) -> Dict[str, List[Layer]]:
     """Return the layers of each site.
 
     Args:
         measured: a value of :func:`levels_of`.
-        sample: whether the variances are sample variances; earlier versions wrote population variances.
 
     Raises:
         ValueError: a value is out of range, or the shuffled targets have another number of layers.
@@ -200,30 +194,24 @@ def _analysed_layers(measured: Dict[str, Any], sample: bool) -> Dict[str, List[L
             shuffled = measured["shuffled"]["sites"][site]["layers"]
         if len(shuffled) != len(layers):
             raise ValueError(f"{len(shuffled)} layers with shuffled targets, {len(layers)} without")
-        sites[site] = [_analysed_layer(layer, other, sample) for layer, other in zip(layers, shuffled)]
+        sites[site] = [_analysed_layer(layer, other) for layer, other in zip(layers, shuffled)]
     return sites
 
 
-def _analysed_layer(layer: Dict[str, Any], shuffled: Optional[Dict[str, Any]], sample: bool) -> Layer:
-    heads = len(layer["null_rate_by_head"])
+def _analysed_layer(layer: Dict[str, Any], shuffled: Optional[Dict[str, Any]]) -> Layer:
+    def variance(of: Dict[str, Any]) -> Optional[float]:  # over heads, so that one head has none
+        return None if len(layer["null_rate_by_head"]) < 2 else _number(of["null_rate_variance"])
+
     return Layer(
         variant=str(layer["variant"]),
         sparsity=_rate(layer["sparsity"]),
         null_rate=_rate(layer["null_rate"]),
         null_rate_by_head=[_rate(rate) for rate in layer["null_rate_by_head"]],
-        null_rate_variance=_variance(layer, heads, sample),
-        shuffled=(_rate(shuffled["null_rate"]), _variance(shuffled, heads, sample)) if shuffled is not None else None,
+        null_rate_variance=variance(layer),
+        shuffled=(_rate(shuffled["null_rate"]), variance(shuffled)) if shuffled is not None else None,
         diversity={str(tau): _number(value) for tau, value in layer["diversity"].items()},
         layer_null_rate=_rate(layer["layer_null_rate"]) if "layer_null_rate" in layer else None,
     )
-
-
-def _variance(layer: Dict[str, Any], heads: int, sample: bool) -> Optional[float]:
-    """Return the sample variance over the heads, or None for one head."""
-    if heads < 2:
-        return None
-    variance = _number(layer["null_rate_variance"])
-    return variance if sample else variance * heads / (heads - 1)
 
 
 def _number(value: Any) -> float:

@@ -2,12 +2,12 @@
 
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
+from ..analysis.summaries import Summary, paired
 from ..report import paper
 from ..variants import SITES
 from . import text
 from .paper_tables import ERRORS, gold_name, paper_difference
-from .statistics import Summary, paired
-from .values import at_level, baseline, difference, find_row, mean, values
+from .values import at_level, baseline, by_measure, difference, find_row, mean, values
 
 AGREES, DIFFERS, OPEN = "agrees", "does not", "cannot be told at this size"
 RULE = (
@@ -132,7 +132,7 @@ def _sentence(checks: Sequence[Check]) -> str:
 def _pair(study: Dict[str, Any], first: int, second: int, measure: str, name: str, **how: Any) -> Check:
     """Return a comparison of two rows of Table 1, the first minus the second; ``how`` has the other fields."""
     rows = find_row(study, first), find_row(study, second)
-    return Check(name, difference(study, *rows, measure), **how)
+    return Check(name, difference(*rows, measure), **how)
 
 
 # ------------------------------------------------------------------------------------------------------------- quality
@@ -290,7 +290,7 @@ def _alignment(study: Dict[str, Any]) -> List[Claim]:
 def _ranking(study: Dict[str, Any]) -> List[Claim]:
     row = find_row(study, 7)
     start = "auc.null_rate."
-    kinds = [name[len(start) :] for name in (row["mean"] if row else ()) if name.startswith(start)]
+    kinds = [name[len(start) :] for name in (by_measure(row) if row else ()) if name.startswith(start)]
     if not kinds:
         return []
     found = [Check(kind.replace("_", " "), mean(row, start + kind), True, 0.5) for kind in kinds]

@@ -3,14 +3,15 @@
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
+from ..analysis.summaries import paired, summarise
 from ..errors import InputError
 from ..files.lines import read_lines
 from ..files.records import read_json, sha256, write_json
 from . import gold_set
+from .bootstrap import paired_bootstrap
 from .folder import StudyFolder
 from .perform import FORMAT
 from .spec import Row
-from .statistics import paired, paired_bootstrap, summarise
 from .values import by_measure, finished
 
 

@@ -267,9 +267,7 @@ def _draw_bleu(study: Dict[str, Any], rows: List[Dict[str, Any]], styles: Dict[s
         return plots.Spread(names[row["label"]], points, *found, published)
 
     scores = [spread(row, "bleu", mean(row, "bleu"), None) for row in rows]
-    against = [
-        spread(row, "difference", difference(study, row, base, "bleu"), paper_difference(study, row)) for row in rows
-    ]
+    against = [spread(row, "difference", difference(row, base, "bleu"), paper_difference(study, row)) for row in rows]
     name = text.row_name(base) if base else study["baseline"]
     panels = [("score", "sacreBLEU", scores), (f"difference to {name}", "BLEU", against)]
     return plots.draw_spreads(panels, styles, "the paper, WMT14 En-De", (False, True))

@@ -1,9 +1,10 @@
 """Measure runs of a study on a gold word alignment with sentences of its own, which may be of another domain."""
 
-import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
+from ..analysis.summaries import summarise
 from ..data.folder import DataFolder
 from ..errors import InputError
 from ..files.records import read_record, sha256, write_json
@@ -11,7 +12,6 @@ from ..report.table import Table
 from . import text
 from .folder import Run, StudyFolder
 from .paper_tables import ERRORS, NUMBER, TEXT, in_order, make_table, row_number
-from .statistics import summarise
 from .values import by_measure, finished
 
 FORMAT = 1
@@ -46,7 +46,6 @@ def measure(folder: StudyFolder, labels: Sequence[str], paths: Sequence[Path]) -
             gold set cannot be used, or the file has results of another gold set.
     """
     from ..analysis.align import measure_gold_set
-    from ..analysis.goldset import open_gold_set
     from ..register import load_plugin
 
     records = [(run, run.finished() or {}) for run in folder.runs if run.job.row.label in labels]
@@ -56,8 +55,7 @@ def measure(folder: StudyFolder, labels: Sequence[str], paths: Sequence[Path]) -
     load_plugin()
     path = folder.path / _FILE
     data = DataFolder(runs[0][0].experiment.data)
-    with tempfile.TemporaryDirectory(prefix="rela-gold-") as work:
-        gold_set = open_gold_set(paths, data.languages, Path(work))
+    with replace(runs[0][0].experiment, gold_alignment=tuple(paths)).open_gold_set() as gold_set:
         record = read(folder.path) or {"format": FORMAT, "gold": gold_set.record, "rows": {}}
         if record["gold"] != gold_set.record:
             raise InputError(f"{path} has results of another gold set; remove it to measure this one")

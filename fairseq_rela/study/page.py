@@ -7,6 +7,7 @@ from ..report import figure_folder, paper
 from ..report.figure_folder import Drawn
 from ..report.template import STYLE_SHEET, fill, read_assets
 from . import claims, figures, gold_set, paper_tables, tables, text
+from .target_table import target_tables
 from .values import diverged, finished
 
 PAGE, MARKDOWN, FIGURES = "study.html", "study.md", "figures"
@@ -63,6 +64,7 @@ def _page(study: Dict[str, Any], drawn: Sequence[Drawn]) -> str:
         table_1=paper_tables.table_1(study),
         training=paper_tables.training(study),
         rates=paper_tables.rates(study),
+        targets=target_tables(study),
         alignment=paper_tables.alignment_tables(study) + gold_set.table(study),
         no_alignment=tables.NO_ALIGNMENT,
         diversity=paper_tables.diversity(study),

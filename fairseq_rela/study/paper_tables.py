@@ -6,7 +6,6 @@ from ..report import paper
 from ..report.table import Cell, Table
 from ..variants import SITES
 from . import text
-from .target_table import target_tables
 from .values import at_level, baseline, difference, finished, level, mean
 
 TEXT, NUMBER, PAPER = "", "n", "n paper"  # kinds of cells, see :class:`fairseq_rela.report.table.Cell`
@@ -16,18 +15,6 @@ ERRORS = {
     "shifted AoL": "aer.shifted.aol",
     "shifted AoH": "aer.shifted.aoh",
 }
-
-
-def all_tables(study: Dict[str, Any]) -> List[Table]:
-    """Return every table of a study in the order of the paper."""
-    return [
-        table_1(study),
-        training(study),
-        rates(study),
-        *target_tables(study),
-        *alignment_tables(study),
-        diversity(study),
-    ]
 
 
 def make_table(
@@ -111,7 +98,7 @@ def baseline_name(study: Dict[str, Any]) -> str:
 
 def _difference(study: Dict[str, Any], row: Dict[str, Any]) -> str:
     """Return the difference in BLEU with its interval, and its number of seeds if the row has more."""
-    found, own = difference(study, row, baseline(study), "bleu"), mean(row, "bleu")
+    found, own = difference(row, baseline(study), "bleu"), mean(row, "bleu")
     written = text.mean_interval(found, sign=True)
     return f"{written} (n = {found.n})" if found and found.interval and own and found.n < own.n else written
 
@@ -265,7 +252,7 @@ def _table_5_differences(study: Dict[str, Any], measured: Sequence[Dict[str, Any
         for place, measure in enumerate(ERRORS.values()):
             of_paper = published[place] - published_base[place] if published and published_base else None
             cells += [
-                text.mean_interval(difference(study, row, base, measure), 1, 100, sign=True),
+                text.mean_interval(difference(row, base, measure), 1, 100, sign=True),
                 text.optional(of_paper, 1, sign=True),
             ]
         rows.append(cells)

@@ -35,17 +35,23 @@ def perform(run: Run) -> Dict[str, Any]:
         the record, as :meth:`fairseq_rela.study.folder.Run.finished` returns it.
 
     Raises:
-        InputError: a stage failed for another reason.
+        InputError: the model that starts the run is missing, or a stage failed for another reason.
     """
     done = run.finished()
     if done is not None:
         print(f"{run.record}: already complete")
         return done
     study, experiment = run.folder.study, run.experiment
+    start = experiment.start_model
+    if start is not None and not start.is_file():
+        raise InputError(
+            f"{run.name} starts from the model {start}, which is missing; remove "
+            f"{run.folder.records / str(run.job.start)}.json, and the study trains it again"
+        )
     record = {"format": FORMAT, "study": study.name, "label": run.job.row.label, "seed": run.job.seed}
     try:
         reproduce(experiment, STAGES)
-        record.update(state="done", **_measured(experiment.run, experiment.start_model))
+        record.update(state="done", **_measured(experiment.run, start))
         if study.ranking:
             record["ranking"] = _ranking(experiment)
         translated = experiment.run / "test.txt"

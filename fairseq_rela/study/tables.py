@@ -14,10 +14,11 @@ NO_ALIGNMENT = "No alignment error rate was measured in this study."
 
 def full(study: Dict[str, Any]) -> str:
     """Return the results in Markdown: a summary, the paper's claims with the rule if it judges any, and all tables."""
-    parts = [summary(study), *_claims(study)]
-    parts += [_table(table) for table in paper_tables.all_tables(study)]
-    parts += [_table(table) for table in gold_set.table(study)]
-    if not paper_tables.alignment_tables(study):
+    alignment = paper_tables.alignment_tables(study)
+    found = [paper_tables.table_1(study), paper_tables.training(study), paper_tables.rates(study)]
+    found += [*target_tables(study), *alignment, paper_tables.diversity(study), *gold_set.table(study)]
+    parts = [summary(study), *_claims(study), *map(_table, found)]
+    if not alignment:
         parts.append(NO_ALIGNMENT)
     parts += [effort(study), f"`rela study {study['study']}` repeats it."]
     return "\n\n".join(parts)
@@ -61,7 +62,7 @@ def _other_differences(study: Dict[str, Any]) -> List[List[str]]:
 
     def column(name: str, like: Callable[[Dict[str, Any], Dict[str, Any]], bool]) -> List[str]:
         pairs = [(row, next((other for other in rows if like(row, other)), None)) for row in rows]
-        return [name, *(text.mean_interval(difference(study, *pair, "bleu"), sign=True) for pair in pairs)]
+        return [name, *(text.mean_interval(difference(*pair, "bleu"), sign=True) for pair in pairs)]
 
     def is_usual(row: Dict[str, Any], other: Dict[str, Any]) -> bool:
         return not settings(other) and all(row[key] == other[key] for key in ("attention", "sites"))
@@ -107,7 +108,7 @@ def short(study: Dict[str, Any]) -> str:
                 text.row_name(row),
                 text.runs_done(row),
                 text.mean_interval(bleu) if bleu else text.without_number(row),
-                text.mean_interval(difference(study, row, base, "bleu"), sign=True),
+                text.mean_interval(difference(row, base, "bleu"), sign=True),
                 text.optional(paper_tables.paper_difference(study, row), 1, sign=True),
             ]
         )
@@ -131,7 +132,7 @@ def sentence(study: Dict[str, Any]) -> str:
         f"not, and {counts[claims.OPEN]} cannot be told at this size"
     )
     row, base = find_row(study, 7), baseline(study)
-    found = difference(study, row, base, "bleu")
+    found = difference(row, base, "bleu")
     if found is None:
         lost = row is not None and diverged(row) and not finished(row)
         missing = "every run of ReLA-g so far diverged" if lost else "ReLA-g is not measured against the baseline yet"

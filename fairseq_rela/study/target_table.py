@@ -2,11 +2,12 @@
 
 from typing import Any, Dict, List
 
+from ..analysis.summaries import summarise
 from ..analysis.targets import TOLERANCE, measured_sparsity
-from ..report.table import Cell, Table
+from ..report.table import Table
 from ..variants import SITES
 from . import text
-from .statistics import summarise
+from .paper_tables import NUMBER, TEXT, make_table
 from .values import finished
 
 
@@ -37,9 +38,4 @@ def target_tables(study: Dict[str, Any]) -> List[Table]:
         + (f"Missed by more than {points}: {'; '.join(missed)}." if missed else f"Every site is within {points}.")
     ]
     head = ["model", "target", *(f"exact zeros, {site}" for site in SITES)]
-    kinds = ["", *(len(head) - 1) * ["n"]]
-
-    def as_cells(texts: List[str]) -> List[Cell]:
-        return [Cell(content, kind) for content, kind in zip(texts, kinds)]
-
-    return [Table("Sparsity beside its target", [as_cells(head)], list(map(as_cells, rows)), notes)]
+    return [make_table("Sparsity beside its target", [TEXT, *(len(head) - 1) * [NUMBER]], head, rows, notes)]

@@ -2,9 +2,9 @@
 
 from typing import Any, Dict, List, Optional, Sequence
 
+from ..analysis.summaries import Summary
 from ..report import paper
 from ..variants import SITES
-from .statistics import Summary
 from .values import diverged, finished
 
 NONE = "-"

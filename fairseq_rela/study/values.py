@@ -1,14 +1,10 @@
-"""Read the rows and runs of a study: measures by seed, means with intervals, and differences paired over the seeds.
-
-Differences to the baseline are read from ``study.json``. Intervals of the means and differences between other rows
-are computed here from its runs.
-"""
+"""Read the rows and runs of a study: measures by seed, means with intervals, and differences paired over the seeds."""
 
 from typing import Any, Dict, List, Optional
 
 from ..analysis.levels import levels_of
+from ..analysis.summaries import Summary, paired, summarise
 from .measures import measures
-from .statistics import Summary, paired, summarise
 
 
 def finished(row: Dict[str, Any]) -> List[Dict[str, Any]]:
@@ -75,14 +71,8 @@ def mean(row: Optional[Dict[str, Any]], measure: str) -> Optional[Summary]:
     return None if row is None else summarise(list(values(row, measure).values()))
 
 
-def difference(
-    study: Dict[str, Any], row: Optional[Dict[str, Any]], other: Optional[Dict[str, Any]], measure: str
-) -> Optional[Summary]:
+def difference(row: Optional[Dict[str, Any]], other: Optional[Dict[str, Any]], measure: str) -> Optional[Summary]:
     """Return the mean of ``row`` minus ``other``, paired over their common seeds, or None without a common seed."""
     if row is None or other is None or row is other:
         return None
-    known = row.get("difference", {}).get(measure) if other["label"] == study["baseline"] else None
-    if known is not None:
-        interval = known["interval"]
-        return Summary(known["mean"], None, known["n"], tuple(interval) if interval else None)
     return paired(values(row, measure), values(other, measure))

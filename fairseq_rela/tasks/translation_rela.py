@@ -1,7 +1,6 @@
 """The task ``translation_rela``: fairseq's translation task with the GNMT length penalty and a few corrections."""
 
 import logging
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Optional
@@ -14,13 +13,14 @@ from fairseq.sequence_generator import SequenceGeneratorWithAlignment
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from omegaconf import II, OmegaConf, open_dict
+from omegaconf import II
 from torch import Tensor
 
 from ..criterions import has_variant_cross_attention
 from ..errors import InputError, one_line_in_fairseq
 from ..identity import TASK_STATE, dictionary_checksum, identity, refuse_other_data
 from ..models.config import record_built
+from ..models.shared_options import writable
 from ..models.transformer_rela import TransformerRelaDecoder, TransformerRelaModel
 from ..readers import AlignedScorer, hard_alignment, soft_alignment
 from .batches import TrainingBatches
@@ -140,7 +140,7 @@ class TranslationRelaTask(TranslationTask):
             with one_line_in_fairseq():
                 self._refuse_two_dictionaries()
         if from_checkpoint:
-            with open_dict(cfg) if OmegaConf.is_config(cfg) else nullcontext():
+            with writable(cfg):
                 cfg.encoder_embed_path = cfg.decoder_embed_path = None
         model = super().build_model(cfg, from_checkpoint)
         if isinstance(model, TransformerRelaModel):

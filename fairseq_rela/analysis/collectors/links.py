@@ -1,26 +1,21 @@
 """Collect the word alignments of all cross-attention heads, and compare them with gold alignments."""
 
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ...alignment import as_pharaoh, merge_subwords, normal_rows, shifted_rows, strongest_sources, word_ids
+from ...alignment import as_pharaoh, links_of, merge_subwords, normal_rows, shifted_rows, strongest_sources, word_ids
 from ...data.pairs import Words
-from ..aer import Counts, Gold, Link
+from ..aer import Counts, Gold
 from ..capture import Batch
 from ..merging import layer_attention, sum_to_one
 from ..sentences import Sentence
 from .sites import mean
 
 ROWS = {"normal": normal_rows, "shifted": shifted_rows}
-
-
-def links_of(positions: Iterable[int]) -> List[Link]:
-    """Return links (source, target) from the source word of each target word, -1 for none."""
-    return [(source, target) for target, source in enumerate(positions) if source >= 0]
 
 
 class Links:
