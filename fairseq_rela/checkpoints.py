@@ -8,6 +8,7 @@ import torch
 
 from .errors import InputError
 from .files.outputs import write_whole
+from .identity import TASK_STATE
 from .safe_loading import load
 
 # checkpoint_3_500.pt, checkpoint3.pt and checkpoint_last.pt; not checkpoint_best.pt and not averages
@@ -231,10 +232,23 @@ def _refuse_mixed(
         different = sorted(k for k in shapes.keys() | expected.keys() if shapes.get(k) != expected.get(k))
         raise InputError(f"{path} and {first} are of different models: they differ in {different[0]}")
     for node in ("model", "task"):
-        if (state.get("cfg") or {}).get(node) != (newest.get("cfg") or {}).get(node):
+        if _settings(state, node) != _settings(newest, node):
             raise InputError(f"{path} and {first} have different {node} configurations; average one run at a time")
     if _seed(state) != _seed(newest):
         raise InputError(f"{path} and {first} were trained with different seeds; average one run at a time")
+
+
+def _settings(state: Dict[str, Any], node: str) -> Dict[str, Any]:
+    """Return a part of a checkpoint's configuration, without options that may change when a run is resumed.
+
+    The identity of the data, if it is recorded, is compared in place of their folder.
+    """
+    found = dict((state.get("cfg") or {}).get(node) or {})
+    identity = (state.get("task_state") or {}).get(TASK_STATE)
+    if "data" in found and identity:
+        found["data"] = identity
+    of_process = ("update_freq", "rela_backend")
+    return {key: value for key, value in found.items() if key not in of_process and not key.startswith("eval_")}
 
 
 def _seed(state: Dict[str, Any]) -> Any:

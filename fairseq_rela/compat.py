@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import one_line_in_fairseq
+from .identity import TASK_STATE, refuse_other_dictionaries
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +109,39 @@ def load_checkpoints_as_data() -> None:
 
     load_checkpoint_to_cpu.refuses = True  # type: ignore[attr-defined]
     checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
+
+
+def compare_dictionaries_in_training() -> None:
+    """Make fairseq's training refuse a checkpoint of other dictionaries, be it resumed or the start of a model.
+
+    fairseq gives the task a checkpoint's state in its other commands only. With dictionaries of the same size, every
+    embedding would silently belong to another piece.
+    """
+    from fairseq import checkpoint_utils
+    from fairseq.trainer import Trainer
+
+    load = Trainer.load_checkpoint
+    if getattr(load, "compares", False):  # already replaced
+        return
+
+    @functools.wraps(load)
+    def load_checkpoint(self: Any, *args: Any, **kwargs: Any) -> Any:
+        given, read = getattr(self.task, "data_identity", None), checkpoint_utils.load_checkpoint_to_cpu
+
+        def read_and_compare(path: str, *more: Any, **options: Any) -> Any:
+            state = read(path, *more, **options)
+            with one_line_in_fairseq():
+                refuse_other_dictionaries((state.get("task_state") or {}).get(TASK_STATE), given, path, "the data")
+            return state
+
+        checkpoint_utils.load_checkpoint_to_cpu = read if given is None else read_and_compare
+        try:
+            return load(self, *args, **kwargs)
+        finally:
+            checkpoint_utils.load_checkpoint_to_cpu = read
+
+    load_checkpoint.compares = True  # type: ignore[attr-defined]
+    Trainer.load_checkpoint = load_checkpoint
 
 
 def warn_about_last_batch() -> None:

@@ -51,6 +51,20 @@ def refuse_other_data(trained: Any, given: Dict[str, str], checkpoint: Any, data
     source, target = trained["source_lang"], trained["target_lang"]
     if (source, target) == (given["target_lang"], given["source_lang"]):
         raise InputError(f"{checkpoint} translates {source} to {target}, not the other way; swap the two languages")
+    refuse_other_dictionaries(trained, given, checkpoint, data)
+
+
+def refuse_other_dictionaries(trained: Any, given: Dict[str, str], checkpoint: Any, data: Any) -> None:
+    """Refuse data whose dictionaries differ from those that a model was trained with.
+
+    Args:
+        trained, given, checkpoint, data: as for :func:`refuse_other_data`.
+
+    Raises:
+        InputError: the dictionaries of a side differ.
+    """
+    if not isinstance(trained, dict) or not given.keys() <= trained.keys():
+        return
     for side in ("source", "target"):
         if trained[f"{side}_dictionary"] != given[f"{side}_dictionary"]:
             name = f"dict.{given[f'{side}_lang']}.txt"

@@ -15,6 +15,7 @@ def register() -> None:
     compat.require_fairseq()
     compat.load_checkpoints_as_data()
     compat.restore_numpy_names()
+    compat.compare_dictionaries_in_training()
 
     from fairseq.models import MODEL_REGISTRY
     from fairseq.tasks import TASK_REGISTRY

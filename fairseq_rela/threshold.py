@@ -101,6 +101,11 @@ class ThresholdedReLU(nn.Module):
                 self._buffers[name] = buffer.to(now.device)
         return self
 
+    def _load_from_state_dict(self, *args: Any) -> None:
+        """Load the buffers; a resuming fairseq has set the number of updates before, and sets it again after."""
+        super()._load_from_state_dict(*args)
+        self._update = None
+
     def per_head(self) -> Tensor:
         r"""Return :math:`\theta` of each head, ``(H,)``, in float32 or float64."""
         return self._following().expand(self.num_heads)

@@ -23,7 +23,7 @@ from fairseq_rela.data.folder import DataFolder
 from fairseq_rela.errors import InputError
 from fairseq_rela.files.machine import processor, versions
 from fairseq_rela.files.outputs import write_whole
-from fairseq_rela.files.records import read_json, sha256, write_json
+from fairseq_rela.files.records import is_done, read_json, sha256, write_json
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -56,6 +56,10 @@ def main() -> int:
 def measure(options: argparse.Namespace, attention: str, updates: int) -> Dict[str, Any]:
     """Train one model, translate the test set, and return its row of the table."""
     folder = options.output / f"{attention}.{updates}-updates"
+    made_of = {"task": options.task, "checkpoint": sha256(options.checkpoint), "lr": options.lr}
+    made_of["data"] = sha256(options.data / "prepare.json")
+    if not is_done(folder / "made_of.json", made_of):
+        write_json(folder / "made_of.json", {"made_of": made_of})
     last, translation = folder / "checkpoint_last.pt", folder / "test"
     if not last.is_file() or checkpoints.updates_of(checkpoints.load(last)) < updates:
         train(options, attention, updates, folder)

@@ -27,7 +27,7 @@ from fairseq_rela.analysis.summaries import paired, summarise
 from fairseq_rela.errors import InputError
 from fairseq_rela.files.machine import processor, versions
 from fairseq_rela.files.outputs import write_whole
-from fairseq_rela.files.records import read_json, write_json
+from fairseq_rela.files.records import is_done, read_json, sha256, write_json
 from fairseq_rela.study.text import mean_interval, mean_sd
 
 ATTENTIONS = ("softmax", "rela_g")
@@ -83,18 +83,20 @@ def main() -> int:
 
 def binarise(data: Path, lang: str, folder: Path) -> None:
     """Binarise the pieces of one side with fairseq-preprocess, unless that is done."""
-    if (folder / "test.idx").is_file():
+    if is_done(folder / "made_of.json", {"data": sha256(data / "prepare.json"), "lang": lang}):
         return
     files = [part for split in ("train", *SUBSETS) for part in (f"--{split}pref", data / "bpe" / f"{split}.{lang}")]
     fairseq("preprocess", "--only-source", *files, "--destdir", folder, "--workers", 2)
+    write_json(folder / "made_of.json", {"made_of": {"data": sha256(data / "prepare.json"), "lang": lang}})
 
 
 def measure(run: Run, options: argparse.Namespace) -> None:
     """Train and measure one model, and write its record, unless that is there."""
     record = options.output / "runs" / f"{run.name}.json"
-    if record.is_file():
-        return
     folder, data = options.output / run.name, options.output / run.corpus
+    made_of = {**read_json(data / "made_of.json")["made_of"], "updates": options.updates}
+    if is_done(record, made_of):
+        return
     training = [
         *("--task", "language_modeling", "--tokens-per-sample", CONTEXT, "--arch", "transformer_lm_rela_tiny"),
         *("--attention", run.attention, "--share-decoder-input-output-embed", "--optimizer", "adam"),
@@ -116,6 +118,7 @@ def measure(run: Run, options: argparse.Namespace) -> None:
         {
             **run._asdict(),
             "updates": options.updates,
+            "made_of": made_of,
             "perplexity": found,
             **{key: site[key] for key in ("sparsity", "null_rate")},
             **{"processor": processor(), "versions": versions(["torch", "ve-fairseq"])},

@@ -156,10 +156,16 @@ def test_an_average_does_not_replace_a_checkpoint(tmp_path):
 
 
 def test_runs_with_other_data_or_seeds_are_not_mixed(tmp_path):
-    def cfg(seed, data):
-        return {"model": {}, "task": {"data": data}, "common": {"seed": seed}, "checkpoint": {}}
+    def cfg(seed, data, **of_process):
+        return {"model": {}, "task": {"data": data, **of_process}, "common": {"seed": seed}, "checkpoint": {}}
 
     one = write(tmp_path / "1.pt", 1, cfg=cfg(1, "a"))
+    identity = {"task_state": {"translation_rela": {"source_dictionary": "1"}}}
+    resumed = [  # with other options of the process, from another folder of the same data
+        write(tmp_path / f"resumed{number}.pt", number, cfg=cfg(1, data, update_freq=[number]), **identity)
+        for number, data in ((1, "a"), (2, "moved"))
+    ]
+    checkpoints.average(resumed, tmp_path / "average.pt")
     for other, message in ((cfg(2, "a"), "different seeds"), (cfg(1, "b"), "different task configurations")):
         with pytest.raises(InputError, match=message):
             checkpoints.average([one, write(tmp_path / "2.pt", 2, cfg=other)], tmp_path / "average.pt")

@@ -11,6 +11,7 @@ from conftest import ROOT
 from fairseq_rela import cli
 from fairseq_rela.data import folder as folders
 from fairseq_rela.data.settings import Settings
+from fairseq_rela.errors import InputError
 from fairseq_rela.experiment import averaging, reproduce, run_stages, translation
 from fairseq_rela.experiment.experiment import Experiment
 from fairseq_rela.files.configs import FOLDER_VARIABLE, load_defaults
@@ -153,7 +154,12 @@ def test_the_stage_average_uses_the_default_number_of_checkpoints(changed, monke
     done = []
     for module in (averaging, run_stages):
         monkeypatch.setattr(module, "average_last", lambda folder, number, output: done.append(number))
-    run_stages.average(Experiment("synthetic", "rela_g", tmp_path))
+    experiment = Experiment("synthetic", "rela_g", tmp_path)
+    with pytest.raises(InputError, match="not trained to its end; run the stage train first"):
+        run_stages.average(experiment)
+    experiment.run.mkdir(parents=True)
+    (experiment.run / "train.json").touch()
+    run_stages.average(experiment)
     assert cli.main(["average", "run", "--output", "average.pt"]) == 0
     assert done == [7, 7]
 

@@ -362,6 +362,7 @@ def test_restarts_resume_or_are_refused(data, tmp_path):
     one_line(train("optimization.max_update=5"), "begun with other overrides")
     result = ok(train(four))
     assert re.search(r"damaged or missing; resuming from checkpoint\S+ at update [23]", result.stdout)
+    assert (run_dir / "train.log").read_text().count("$ fairseq-hydra-train") == 2  # of both parts
     assert checkpoints.find(run_dir)[0].updates == 4
 
     foreign = tmp_path / "foreign"

@@ -414,5 +414,7 @@ def test_the_script_measures_what_is_missing_and_makes_the_table(data, trained, 
     before = (folder / "whole.json").stat().st_mtime_ns
     assert run(*command, *options).returncode == 0
     assert (folder / "random-0.5-2.json").is_file() and (folder / "whole.json").stat().st_mtime_ns == before
+    other = run(*command, *options[:-1], 2)  # another beam
+    assert other.returncode == 2 and "whole.json was made with another decoding; remove it, or give" in other.stderr
     assert (tmp_path / "table" / "pruning.png").is_file()
     assert (tmp_path / "table" / "pruning.md").read_text().startswith("BLEU against the share of heads removed")

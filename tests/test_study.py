@@ -19,12 +19,14 @@ from fairseq_rela.experiment import reproduce, training
 from fairseq_rela.experiment.composed import checksums, composed_values
 from fairseq_rela.experiment.experiment import Experiment
 from fairseq_rela.files.configs import FOLDER_VARIABLE
+from fairseq_rela.files.records import sha256, write_json
 from fairseq_rela.study import gold_set, queue, spec
 from fairseq_rela.study import perform as performing
 from fairseq_rela.study.bootstrap import paired_bootstrap
 from fairseq_rela.study.collect import collect, paired_difference
 from fairseq_rela.study.folder import StudyFolder
 from fairseq_rela.study.measures import measures
+from fairseq_rela.user_dir import VARIABLE
 
 BASE = {
     "task": "synthetic",
@@ -261,6 +263,43 @@ def test_records_of_other_settings_are_refused(configs, tmp_path):
         first_run().finished()
 
 
+@pytest.mark.parametrize("changed", ["averaged", "start_model", "user_dir", "ranking"])
+def test_records_of_other_models_or_measurements_are_refused(changed, configs, tmp_path, monkeypatch):
+    rows = [{"label": "softmax", "attention": "softmax"}, {"label": "b", "attention": "rela_g", "start": "softmax"}]
+    configs(rows=rows)
+    own = tmp_path / "mine"
+    own.mkdir()
+    (own / "__init__.py").write_text("")
+    monkeypatch.setenv(VARIABLE, str(own))
+
+    def last_run():
+        return StudyFolder(spec.load_study("one"), tmp_path / "out", tmp_path / "root").runs[1]
+
+    run = last_run()
+    model = run.experiment.start_model
+    model.parent.mkdir(parents=True)
+    model.write_text("a")
+    record_of(run, 30.0, ["a"])
+    older = json.loads(run.record.read_text())
+    assert last_run().finished()
+    if changed == "averaged":
+        defaults = tmp_path / "configs" / "defaults" / "experiment.yaml"
+        defaults.write_text(defaults.read_text().replace("averaged: 5", "averaged: 1"))
+    elif changed == "start_model":
+        model.write_text("b")
+    elif changed == "user_dir":
+        (own / "__init__.py").write_text("import math")
+    else:
+        configs(rows=rows, ranking=True)
+    with pytest.raises(InputError, match=f"measured with other {changed} .*remove it to run this job again"):
+        last_run().finished()
+    del older["made_of"][changed]  # records of older versions lack it
+    run.record.write_text(json.dumps(older))
+    assert last_run().finished()
+    model.unlink()  # as in a checkout with the records only
+    assert last_run().finished()
+
+
 def test_a_diverged_run_is_recorded_and_a_failed_one_is_not(configs, tmp_path, monkeypatch):
     folder = StudyFolder(spec.load_study("one"), tmp_path / "out", tmp_path / "root")
 
@@ -353,11 +392,16 @@ def test_the_model_that_starts_another_is_trained_first(tmp_path, monkeypatch):
     reproduce.reproduce(experiment, ["average", "train"])
     first, second = "softmax.seed-2", "rela_g.sites-cross.rela_sparsity_target-0.7.start-softmax.seed-2"
     assert calls == [(first, "train"), (first, "average"), (second, "train"), (second, "average")]
-    experiment.start_model.parent.mkdir(parents=True)
+    folder = experiment.start_model.parent
+    folder.mkdir(parents=True)
     experiment.start_model.touch()
-    calls.clear()  # an average that is there stays, also without its checkpoints
-    reproduce.reproduce(experiment, ["train"])
-    assert calls == [(first, "train"), (second, "train")]
+    write_json(folder / "train.json", {"updates": 9})
+    for updates, expected in ((7, [(first, "average")]), (9, [])):  # of the finished training, it needs no checkpoints
+        calls.clear()
+        record = {"checkpoints": [{"updates": updates}], "sha256": sha256(experiment.start_model)}
+        write_json(folder / "average.pt.json", record)
+        reproduce.reproduce(experiment, ["train"])
+        assert calls == [(first, "train"), *expected, (second, "train")]
     calls.clear()
     for overrides, start, message in (
         (("start=softmax",), None, r"give \+start=softmax"),

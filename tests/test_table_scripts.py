@@ -10,6 +10,8 @@ from unittest import mock
 import pytest
 from conftest import ROOT
 
+from fairseq_rela.errors import InputError
+
 
 def load(name):
     """Return a script as a module, without a folder of compiled code beside it."""
@@ -97,6 +99,9 @@ def test_the_documentation_has_the_measured_perplexities():
 def test_a_language_model_that_is_there_is_not_trained_again(monkeypatch, tmp_path):
     script = load("lm_table")
     options = argparse.Namespace(output=tmp_path, updates=3)
+    data = tmp_path / "prepared"
+    data.mkdir()
+    (data / "prepare.json").write_text("{}")
     called = []
 
     def call(module, *words):
@@ -109,7 +114,14 @@ def test_a_language_model_that_is_there_is_not_trained_again(monkeypatch, tmp_pa
 
     monkeypatch.setattr(script, "call", call)
     for _ in range(2):
+        script.binarise(data, "en", tmp_path / "a")
         script.measure(script.Run("a", "rela_g", 1), options)
+    with pytest.raises(InputError, match="a.rela_g.seed-1.json was made with another updates; remove it, or give"):
+        script.measure(script.Run("a", "rela_g", 1), argparse.Namespace(output=tmp_path, updates=4))
+    (data / "prepare.json").write_text('{"other": 1}')
+    with pytest.raises(InputError, match="made_of.json was made with another data"):
+        script.binarise(data, "en", tmp_path / "a")
+    assert called.pop(0) == "fairseq_cli.preprocess"
     assert called == ["fairseq_cli.train", "fairseq_cli.eval_lm", "fairseq_cli.eval_lm", "fairseq_rela.cli"]
     record = json.loads((tmp_path / "runs" / "a.rela_g.seed-1.json").read_text())
     assert record["perplexity"] == {"valid": 32.0, "test": 32.0} and record["null_rate"] == 0.1

@@ -324,6 +324,7 @@ def test_a_resumed_training_continues_exactly_and_half_precision_keeps_the_buffe
     saved = copy.deepcopy(whole.state_dict())
     train(whole, range(4, 7))
     resumed = make_model(seed=3, rela_sparsity_target=0.7, rela_threshold_warmup=5).train()
+    resumed.set_num_updates(4)  # as fairseq's Trainer.load_checkpoint does
     resumed.load_state_dict(saved)
     train(resumed, range(4, 7))
     assert all(torch.equal(value, resumed.state_dict()[name]) for name, value in parameters(whole))

@@ -53,7 +53,7 @@ def reproduce(experiment: Experiment, stages: Sequence[str]) -> None:
             continue
         if stage == "train" and experiment.first is not None:
             _run(experiment.first, "train")
-            if not experiment.first.average.is_file():
+            if not run_stages.is_averaged(experiment.first):
                 _run(experiment.first, "average")
         _run(experiment, stage)
 

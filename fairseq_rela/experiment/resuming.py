@@ -10,6 +10,17 @@ from ..safe_loading import load
 from .naming import split_override
 
 
+def start_file(overrides: Sequence[str]) -> Optional[Path]:
+    """Return the checkpoint from another run that overrides name as the start of a training, or None."""
+    keys = ("checkpoint.restore_file", "checkpoint.finetune_from_model")
+    given = [value for key, value in map(split_override, overrides) if key in keys]
+    return next((Path(value) for value in given if value not in ("null", "checkpoint_last.pt")), None)
+
+
+def _key(override: str) -> str:
+    return split_override(override)[0]
+
+
 def restore_file(folder: Path, overrides: Sequence[str], good: Optional[Found]) -> Optional[Path]:
     """Return the checkpoint that fairseq must restore, or None if it finds the right one by itself.
 
@@ -19,15 +30,8 @@ def restore_file(folder: Path, overrides: Sequence[str], good: Optional[Found]) 
         good: the newest checkpoint that loads, or None.
 
     Raises:
-        InputError: a checkpoint given by an override, or every checkpoint of the folder, cannot be loaded.
+        InputError: no checkpoint of the folder can be loaded.
     """
-    for key in ("checkpoint.restore_file", "checkpoint.finetune_from_model"):
-        for override in overrides:
-            name, value = split_override(override)
-            if name == key and value not in ("null", "checkpoint_last.pt"):
-                load(Path(value))
-                if key == "checkpoint.restore_file":
-                    return None
     last = folder / "checkpoint_last.pt"
     if not last.exists() and not any(folder.glob("checkpoint*.pt")):
         return None
@@ -35,7 +39,7 @@ def restore_file(folder: Path, overrides: Sequence[str], good: Optional[Found]) 
         raise InputError(f"{folder}: none of its checkpoints can be loaded; remove the folder and train again")
     if good.path == last:
         print(f"resuming from update {good.updates:,}")
-        return None
+        return last if "checkpoint.restore_file" in map(_key, overrides) else None
     print(f"{last}: damaged or missing; resuming from {good.path.name} at update {good.updates:,}")
     return good.path
 

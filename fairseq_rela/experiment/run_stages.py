@@ -33,8 +33,24 @@ def train(experiment: Experiment) -> None:
 
 
 def average(experiment: Experiment) -> None:
-    """Average the last checkpoints of the run; ``configs/defaults/experiment.yaml`` has their number."""
+    """Average the last checkpoints of the run; ``configs/defaults/experiment.yaml`` has their number.
+
+    Raises:
+        InputError: the training has not ended, or as :func:`fairseq_rela.experiment.averaging.average_last`.
+    """
+    if not (experiment.run / "train.json").is_file():
+        raise InputError(f"{experiment.run}: not trained to its end; run the stage train first")
     average_last(experiment.run, load_defaults("experiment")["averaged"], experiment.average)
+
+
+def is_averaged(experiment: Experiment) -> bool:
+    """Return whether the average is that of the finished training; its checkpoints may have been removed since."""
+    path = experiment.average.with_name(f"{experiment.average.name}.json")
+    if not (experiment.average.is_file() and path.is_file()):
+        return False
+    record, trained = read_record(path), read_record(experiment.run / "train.json")
+    updates = max(checkpoint["updates"] for checkpoint in record["checkpoints"])
+    return updates == trained["updates"] and record["sha256"] == sha256(experiment.average)
 
 
 def translate(experiment: Experiment) -> None:

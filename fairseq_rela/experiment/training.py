@@ -48,8 +48,8 @@ def train(
         start: a checkpoint whose parameters start the model; parameters that it lacks start as usual.
 
     Raises:
-        InputError: unknown task or attention, a missing or damaged ``start``, changed data, a folder that was trained
-            with other settings, or training failed.
+        InputError: unknown task or attention; a start that is missing, damaged or of other dictionaries; changed data;
+            a folder that was trained with other settings; or training failed.
     """
     find_variant(attention)
     require_task(task)
@@ -60,11 +60,11 @@ def train(
         print(f"warning: {data} holds {folder.pair}, and {task} is made for {meant}", file=sys.stderr)
     folder.refuse_changed(name for name in folder.outputs if name.endswith((".bin", ".idx", ".txt")))
     keys = {split_override(override)[0] for override in overrides}
-    if start is not None:
-        safe_loading.load(start)
-    elif "start" in keys and _START not in keys:
+    if start is None and "start" in keys and _START not in keys:
         raise InputError(f"+start: name the model to start from by --override {_START}=FILE, or use `rela reproduce`")
     training = _Training(task, attention, folder, save_dir.resolve(), overrides, start)
+    if training.starts_from is not None:
+        folder.refuse_model(training.starts_from, safe_loading.load(training.starts_from))
     refuse_misread(data.resolve())
     refuse_misread(training.folder)
     with only_process(training.folder, "trained"):
@@ -82,6 +82,11 @@ class _Training(NamedTuple):
     start: Optional[Path] = None
 
     @property
+    def starts_from(self) -> Optional[Path]:
+        """The checkpoint of another run that starts the model: ``start``, or one that an override names."""
+        return self.start or resuming.start_file(self.overrides)
+
+    @property
     def settings(self) -> Dict[str, Any]:
         """Everything that determines the trained model, for the run's record."""
         own_code = user_code()
@@ -92,7 +97,7 @@ class _Training(NamedTuple):
             "data": self.data.outputs,
             "configs": checksums(self.task, [*attention_overrides(self.attention), *self.overrides]),
             **({"user_dir": own_code} if own_code else {}),
-            **({"start": sha256(self.start)} if self.start else {}),
+            **({"start": sha256(self.starts_from)} if self.starts_from else {}),
         }
 
     def arguments(self, restore: Optional[Path]) -> List[str]:
@@ -124,7 +129,7 @@ def _train_alone(training: _Training) -> None:
     for path in resuming.half_written(folder):
         path.unlink()
     if not resuming.complete(folder, good):
-        _run(training, restore)
+        _run(training, restore, resumed=good is not None)
     last = checkpoints.find(folder)[0]
     model = safe_loading.load(last.path)["cfg"]["model"]
     if model["attention"] != training.attention:
@@ -132,15 +137,15 @@ def _train_alone(training: _Training) -> None:
             f"{last.path} holds attention {model['attention']}, {training.attention} was requested; look into "
             f"{folder / 'train.log'}"
         )
-    computed_by = _COMPUTED_BY.findall((folder / "train.log").read_text(encoding="utf-8"))
+    computed_by = list(dict.fromkeys(_COMPUTED_BY.findall((folder / "train.log").read_text(encoding="utf-8"))))
     write_json(folder / "train.json", {**settings, "updates": last.updates, "computed_by": computed_by})
     print(f"trained for {last.updates:,} updates; checkpoints in {folder}")
 
 
-def _run(training: _Training, restore: Optional[Path]) -> None:
+def _run(training: _Training, restore: Optional[Path], resumed: bool) -> None:
     progress = TrainingProgress(training.folder)
     try:
-        run_fairseq("hydra_train", training.arguments(restore), log=training.folder / "train.log", shorten=progress)
+        run_fairseq("hydra_train", training.arguments(restore), training.folder / "train.log", progress, append=resumed)
     except InputError:
         resuming.refuse_full_disk(training.folder)
         raise

@@ -37,7 +37,11 @@ def refuse_misread(path: Path) -> None:
 
 
 def run_fairseq(
-    module: str, arguments: Sequence[object], log: Path, shorten: Callable[[str], Optional[str]] = lambda line: None
+    module: str,
+    arguments: Sequence[object],
+    log: Path,
+    shorten: Callable[[str], Optional[str]] = lambda line: None,
+    append: bool = False,
 ) -> None:
     """Run a fairseq command and return when it has ended.
 
@@ -46,6 +50,7 @@ def run_fairseq(
         arguments: the arguments of the command.
         log: the file to which the command and its whole output are written.
         shorten: function that takes an output line and returns the text to print for it, or None for no text.
+        append: keep what the log has, of a command that this one continues.
 
     Raises:
         InputError: the command failed, fairseq would misread a path, or the log cannot be written. For a failed
@@ -58,7 +63,7 @@ def run_fairseq(
     last: Deque[str] = deque(maxlen=20)
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
-        with open(log, "w", encoding="utf-8", errors="backslashreplace") as file:
+        with open(log, "a" if append else "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(f"$ {shell_command(module, arguments)}\n")
             code = _run(fairseq_command(module, arguments), file, last, shorten)
     except BrokenPipeError:

@@ -50,6 +50,25 @@ def read_record(path: PathLike) -> Dict[str, Any]:
     return record
 
 
+def is_done(path: PathLike, made_of: Dict[str, Any]) -> bool:
+    """Return whether a result is there, which was made of the same inputs and settings.
+
+    Args:
+        path: the record of the result; its entry ``made_of`` has what it was made of.
+        made_of: what it would be made of now.
+
+    Raises:
+        InputError: the result was made of something else.
+    """
+    if not Path(path).is_file():
+        return False
+    old = read_record(path).get("made_of", {})
+    different = [key for key in made_of if old.get(key) != made_of[key]]
+    if different:
+        raise InputError(f"{path} was made with another {' and '.join(different)}; remove it, or give another --output")
+    return True
+
+
 def checksums(path: PathLike, algorithms: Sequence[str], progress: bool = False) -> Dict[str, str]:
     """Return checksums of a file in hexadecimal, by the names of their algorithms in ``hashlib``.
 

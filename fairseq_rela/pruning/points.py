@@ -23,7 +23,7 @@ from ..data.folder import DataFolder
 from ..experiment.decoding import Decoding
 from ..experiment.scoring import score
 from ..files.lines import read_lines
-from ..files.records import read_json, sha256, write_json
+from ..files.records import is_done, read_json, sha256, write_json
 from ..models.kept_heads import describe_heads
 from ..models.transformer_rela import attention_modules, count_parameters
 from .choice import in_order, number_of
@@ -67,6 +67,7 @@ class Trained(NamedTuple):
         model: the model.
         rates: null rates of the heads; empty if no head can be null.
         rises: rises of the loss without each head.
+        made_of: checksums of the checkpoint and of the record of the data.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Trained(NamedTuple):
     model: nn.Module
     rates: Dict[Head, float]
     rises: Dict[Head, float]
+    made_of: Dict[str, Any]
 
 
 def plan(shares: Sequence[float], draws: int, by: Sequence[str]) -> Iterator[Point]:
@@ -90,7 +92,8 @@ def measure_model(checkpoint: Path, data: DataFolder, folder: Path) -> Trained:
     """Load a model, and measure its heads on the dev set or read what was measured.
 
     Raises:
-        InputError: the checkpoint is of another model or does not fit the data.
+        InputError: the checkpoint is of another model or does not fit the data, or the measurements in ``folder`` are
+            of another checkpoint.
     """
     seed = int(checkpoints.load(checkpoint)["cfg"]["common"]["seed"])
     model, task = load_rela_transformer(checkpoint, data)
@@ -98,15 +101,17 @@ def measure_model(checkpoint: Path, data: DataFolder, folder: Path) -> Trained:
     attention = "+".join(sorted(names))
     name = f"{attention}.seed-{seed}"
     path, heads = folder / f"{name}.json", list_heads(model)
-    if not path.is_file():
+    made_of = {"checkpoint": sha256(checkpoint), "data": sha256(data.path / "prepare.json")}
+    if not is_done(path, made_of):
         rates = null_rates(model, task, "valid") if can_be_null(model) else {}
         loss, rises = losses(model, task, "valid", heads)
         rows = [{**h._asdict(), "null_rate": rates.get(h), "loss_rise": rises[h]} for h in heads]
-        about = {"format": FORMAT, "attention": attention, "seed": seed, "checkpoint_sha256": sha256(checkpoint)}
+        about = {"format": FORMAT, "attention": attention, "seed": seed, "made_of": made_of}
         write_json(path, {**about, "loss": loss, "heads": rows})
     rows = read_json(path)["heads"]
     rates = {h: row["null_rate"] for h, row in zip(heads, rows) if row["null_rate"] is not None}
-    return Trained(name, attention, seed, model, rates, {h: row["loss_rise"] for h, row in zip(heads, rows)})
+    rises = {h: row["loss_rise"] for h, row in zip(heads, rows)}
+    return Trained(name, attention, seed, model, rates, rises, made_of)
 
 
 def measure_point(trained: Trained, point: Point, data: DataFolder, decoding: Decoding, folder: Path) -> None:
@@ -118,7 +123,8 @@ def measure_point(trained: Trained, point: Point, data: DataFolder, decoding: De
     divided by that of the whole model, in ``ROUNDS`` rounds in turn, with ``STEPS`` pieces in each hypothesis.
     """
     path = folder / trained.name / f"{point.name}.json"
-    if path.is_file():
+    made_of = {**trained.made_of, "decoding": decoding._asdict()}
+    if is_done(path, made_of):
         return
     heads = list_heads(trained.model)
     worth = trained.rates if point.by == "null" else trained.rises
@@ -130,7 +136,7 @@ def measure_point(trained: Trained, point: Point, data: DataFolder, decoding: De
         **{"format": FORMAT, "attention": trained.attention, "seed": trained.seed, **point._asdict()},
         **{"removed": len(removed), "heads": len(heads), "rela_heads": describe_heads(attention_modules(model))},
         **{"parameters": count_parameters(model), "loss": losses(model, task, "valid")[0]},
-        "decoding": decoding._asdict(),
+        **{"decoding": decoding._asdict(), "made_of": made_of},
         **_translate(model, task, data, decoding),
         "speed": _speed(trained.model, model, task, decoding) if point.by == "loss" else None,
     }

@@ -10,8 +10,13 @@ from ..data.folder import DataFolder
 from ..errors import InputError
 from ..experiment.composed import attention_overrides, composed_values
 from ..experiment.experiment import Experiment
+from ..files.configs import load_defaults
 from ..files.records import read_record, sha256
+from ..user_dir import user_code
 from .spec import Job, Study
+
+# entries of Run.made_of that older records lack
+_ADDED = ("start_model", "user_dir", "averaged", "ranking")
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,7 @@ class Run:
 
     def made_of(self) -> Dict[str, Any]:
         """Return the settings and data that determine the result, in the form in which JSON reads them back."""
-        gold = self.experiment.gold
+        gold, start = self.experiment.gold, self.experiment.start_model
         return {
             "task": self.experiment.task,
             "attention": self.experiment.attention,
@@ -112,12 +117,17 @@ class Run:
             "data": _test_and_binaries(self.experiment.data),
             "gold": sha256(gold) if gold is not None and gold.is_file() else None,
             "start": self.experiment.start,
+            "start_model": sha256(start) if start is not None and start.is_file() else None,
+            "user_dir": user_code(),
+            "averaged": load_defaults("experiment")["averaged"],
+            "ranking": self.folder.study.ranking,
         }
 
     def finished(self) -> Optional[Dict[str, Any]]:
         """Return the record of a run that is done or has diverged, or None if there is no record.
 
-        Settings that were added to ``configs/`` after the record was written are not compared.
+        Settings that were added to ``configs/`` or to :meth:`made_of` after the record was written are not compared,
+        nor are data and models that a checkout with the records only lacks.
 
         Raises:
             InputError: the record was made with other settings, or from data other than the prepared data.
@@ -126,9 +136,10 @@ class Run:
             return None
         record = read_record(self.record)
         recorded, made_of = record.get("made_of", {}), self.made_of()
-        if made_of["data"] is None:  # a checkout with the records only
-            made_of["data"] = recorded.get("data")
+        absent = {key for key in ("data", "start_model") if made_of[key] is None}
         for key, value in made_of.items():
+            if key in absent or (key in _ADDED and key not in recorded):
+                continue
             old = recorded.get(key)
             if key == "configs" and isinstance(old, dict):
                 value = {name: value[name] for name in old if name in value}
