@@ -349,3 +349,17 @@ def test_the_script_runs_the_verb_bench(tmp_path):
     record = json.loads((tmp_path / "benchmarks" / "cpu" / "benchmark.json").read_text())
     assert record["command"] == "rela bench --parts flops --no-figures" and record["flops"][2]["softmax"] == 239_200
     assert "FLOPs, T=100: softmax 239,200, rela_g 592,100" in result.stdout
+
+
+def test_an_interrupted_run_leaves_what_it_measured(tmp_path, monkeypatch):
+    def measure(cell, *arguments):
+        if cell.length == 16:
+            raise KeyboardInterrupt
+        return {"length": cell.length}
+
+    monkeypatch.setattr(core, "measure", measure)
+    plan = make_plan("cpu", True)._replace(cells=[Cell(length, 64) for length in (4, 8, 16, 32)])
+    with pytest.raises(KeyboardInterrupt):
+        run_benchmark(tmp_path, plan, parts=("core",), progress=lambda line: None)
+    record = json.loads((tmp_path / "benchmark.json").read_text())
+    assert [cell["length"] for cell in record["core"]] == [4, 8] and "load_after" not in record

@@ -387,3 +387,24 @@ def test_the_recommended_setting_is_told_as_it_was_measured():
     assert f"a gap of {text.mean_interval(half, sign=True)} BLEU to softmax" in page
     scratch = values.difference(rows["rela_g"], rows["softmax"], "bleu")
     assert f"from scratch: {text.mean_interval(scratch, sign=True)}" in page
+
+
+def test_what_is_said_of_other_attention_functions_is_what_was_measured():
+    study = read_json(ROOT / "studies" / "peers" / "study.json")
+    rows = {row["label"]: row for row in study["rows"]}
+    behind = {
+        label: values.difference(row, rows["softmax"], "bleu") for label, row in rows.items() if label != "softmax"
+    }
+    near = {label for label, found in behind.items() if found.mean > -0.7}
+    assert near == {"entmax_alpha", "scalable_softmax", "softmax_plus_one"}  # "keep up with softmax"
+    assert behind["top_k"].mean == pytest.approx(-1, abs=0.3)
+    far = [found.mean for label, found in behind.items() if label not in near | {"top_k"}]
+    assert -3.25 < min(far) < max(far) < -1.95
+    shares = [values.mean(rows["entmax_alpha"], values.at_level(study, f"sparsity.{site}")).mean for site in SITES]
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert (
+        "{:.0%} in the encoder, {:.0%} in the decoder and {:.0%} in the cross".format(*shares).replace("%", " %")
+        in page
+    )
+    lowest = min(values.mean(rows["rela_g"], values.at_level(study, f"sparsity.{site}")).mean for site in SITES)
+    assert max(shares) < lowest

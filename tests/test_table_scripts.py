@@ -132,3 +132,28 @@ def test_wrong_corpora_give_one_line(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(script.sys, "argv", ["lm_table.py", "--corpus", "a", "--output", str(tmp_path)])
     assert script.main() == 2
     assert capsys.readouterr().err.startswith("lm_table: error: ")
+
+
+# --- performance_tables ------------------------------------------------------------------------------------------
+
+
+def test_the_documentation_has_the_measured_times_and_memory():
+    script = load("performance_tables")
+    quick, op = (
+        json.loads((ROOT / "benchmarks" / name / "benchmark.json").read_text()) for name in ("cpu-quick", "cpu-op")
+    )
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    shown = script.tables(quick, op)
+    for name, table in shown.items():
+        assert page.split(f"<!-- {name} begin -->\n")[1].split(f"\n<!-- {name} end -->")[0] == table, name
+    # independent of the script: the sentences of the page, and one column of the record
+    alone = {
+        cell["length"]: cell for cell in quick["core"] if not (cell["causal"] or cell["padded"] or cell["dropout"])
+    }
+    ratios = {length: cell["passes"]["forward_backward"]["ratio"] for length, cell in alone.items()}
+    column = [row[1] for row in cells(shown["times"]) if row[0] in [f"attention alone, {length:,}" for length in alone]]
+    assert column == [f"{ratio['rela_g']['median']:.2f}" for ratio in ratios.values()]
+    to_sdpa = [ratios[n]["rela_g"]["median"] / ratios[n]["sdpa"]["median"] for n in (512, 1024, 2048)]
+    assert f"ReLA-g takes {min(to_sdpa):.1f} to {max(to_sdpa):.1f} times its time at lengths 512 to 2,048" in page
+    saved = [1 - ratios[n]["rela_g"]["median"] for n in (1024, 2048)]
+    assert saved == pytest.approx([0.15, 0.15], abs=0.035) and "takes 15 % less time than softmax by matrix" in page

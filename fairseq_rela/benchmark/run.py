@@ -4,7 +4,7 @@ import datetime
 import os
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -33,6 +33,8 @@ def run(
 ) -> Dict[str, Any]:
     """Run the benchmark, write ``output/benchmark.json``, and return its content.
 
+    The file is written after each setting, so an interrupted run leaves what it has measured, without ``load_after``.
+
     Args:
         output: folder of the result; created if needed.
         plan: sizes and time, see :func:`fairseq_rela.benchmark.plan.make_plan`.
@@ -59,34 +61,50 @@ def run(
     if real is not None:
         real_text.choose_variants(real.attention)  # raises errors before the long measurements
     result: Dict[str, Any] = {**describe(where), "plan": {"seconds": plan.seconds, "rounds": list(plan.rounds)}}
-    if "parameters" in parts:
-        progress("parameters")
-        result["parameters"] = models.parameters(models.Size())
-    if "flops" in parts:
-        result["flops"] = flops.table()
-    if "core" in parts:
-        result["core"] = _cells("core", plan.cells, plan, where, progress)
-    if "op" in parts:
-        cells = _cells("op", plan.op, plan, where, progress)
-        result["op"] = [{**cell, "clock": operator_clock(where)} for cell in cells]
-    if "training" in parts:
-        progress("training")
-        result["training"] = _training(plan, where, real)
-    if "lm" in parts:
-        progress("language models, by the length of contexts")
-        size, tokens, lengths = plan.lm
-        timing = plan.timing("lm", len(lengths), where)
-        result["lm"] = language_model.training(size, tokens, lengths, where, plan.dtype, timing)
+    for part, found in _measure(plan, where, parts, progress, real):
+        result[part] = found
+        write_json(output / "benchmark.json", result)
     if loaded is not None:
         progress("decoding by trained models")
         result["trained"] = trained_models.describe(trained, loaded)
         synchronise = plan.timing("decoding", 1, where).synchronise
         result["decoding"] = trained_models.decode(loaded, trained, where, plan.dtype, synchronise)
     elif "decoding" in parts:
-        result["decoding"] = _decoding(plan, where, progress)
+        for cells in _decoding(plan, where, progress):
+            result["decoding"] = cells
+            write_json(output / "benchmark.json", result)
     result["load_after"] = _load()
     write_json(output / "benchmark.json", result)
     return result
+
+
+def _measure(
+    plan: Plan,
+    where: torch.device,
+    parts: Sequence[str],
+    progress: Callable[[str], Any],
+    real: Optional[real_text.Request],
+) -> Iterator[Tuple[str, Any]]:
+    """Yield the name and the result of each part but decoding; ``core`` and ``op`` grow with each setting."""
+    if "parameters" in parts:
+        progress("parameters")
+        yield "parameters", models.parameters(models.Size())
+    if "flops" in parts:
+        yield "flops", flops.table()
+    if "core" in parts:
+        for cells in _cells("core", plan.cells, plan, where, progress):
+            yield "core", cells
+    if "op" in parts:
+        for cells in _cells("op", plan.op, plan, where, progress):
+            yield "op", [{**cell, "clock": operator_clock(where)} for cell in cells]
+    if "training" in parts:
+        progress("training")
+        yield "training", _training(plan, where, real)
+    if "lm" in parts:
+        progress("language models, by the length of contexts")
+        size, tokens, lengths = plan.lm
+        timing = plan.timing("lm", len(lengths), where)
+        yield "lm", language_model.training(size, tokens, lengths, where, plan.dtype, timing)
 
 
 def _refuse_impossible(parts: Sequence[str], device: str) -> None:
@@ -101,15 +119,15 @@ def _refuse_impossible(parts: Sequence[str], device: str) -> None:
 
 def _cells(
     part: str, cells: Sequence[core.Cell], plan: Plan, device: torch.device, progress: Callable[[str], Any]
-) -> List[Dict[str, Any]]:
-    """Measure the cells of the part ``core`` or ``op``."""
+) -> Iterator[List[Dict[str, Any]]]:
+    """Measure the cells of the part ``core`` or ``op``, and yield all that are done after each."""
     timing, limit = plan.timing(part, len(cells), device), _memory(device)
     measure = {"core": core.measure, "op": op.measure}[part]
-    results = []
+    results: List[Dict[str, Any]] = []
     for number, cell in enumerate(cells, 1):
         progress(f"{part} {number}/{len(cells)}: {label(cell)}")
         results.append(measure(cell, device, timing, limit))
-    return results
+        yield results
 
 
 def _training(plan: Plan, device: torch.device, real: Optional[real_text.Request]) -> Dict[str, Any]:
@@ -120,14 +138,15 @@ def _training(plan: Plan, device: torch.device, real: Optional[real_text.Request
     return models.training(size, tokens, length, device, plan.dtype, timing)
 
 
-def _decoding(plan: Plan, device: torch.device, progress: Callable[[str], Any]) -> List[Dict[str, Any]]:
+def _decoding(plan: Plan, device: torch.device, progress: Callable[[str], Any]) -> Iterator[List[Dict[str, Any]]]:
+    """Time decoding, and yield the results so far after each size of a batch."""
     size, lengths, batches = plan.decoding
     timing = plan.timing("decoding", len(batches) * len(lengths), device)
     cells: List[Dict[str, Any]] = []
     for batch in batches:
         progress(f"decoding, {batch} sentence{'s' if batch > 1 else ''} at a time")
         cells += models.decoding(size, lengths, batch, 4, device, plan.dtype, timing)
-    return cells
+        yield cells
 
 
 def describe(device: torch.device) -> Dict[str, Any]:
