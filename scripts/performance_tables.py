@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Write the tables of docs/performance.md from the records of two benchmarks.
+"""Write the tables of docs/performance.md from the records of three benchmarks.
 
     rela bench --quick --threads 1 --lengths 16,32,64,128,512,1024,2048 --name cpu-quick
     rela bench --quick --threads 1 --parts op --lengths 32,64,512,2048 --name cpu-op
+    rela bench --quick --threads 1 --parts training,decoding --attention NAME... --name cpu-peers
     python scripts/performance_tables.py
 
 Times are medians, divided by those of the baseline in the same rounds: softmax by matrix products, and PyTorch's
@@ -26,13 +27,14 @@ TIMED_ALONE = {**TIMED, "sdpa": "SDPA"}
 KEPT = {"rela_g": "ReLA-g", "rela_g_plain": "ReLA-g, `plain`", "softmax": "softmax", "sdpa": "SDPA"}
 OPERATOR = {"rela": "`rela_attention`", "rela_g": "the same with its norm", "softmax": "softmax by matrix products"}
 KEPT_BY_OPERATOR = {**OPERATOR, "sdpa": "SDPA"}
+RECORDS = ("cpu-quick", "cpu-op", "cpu-peers")
 Record = Dict[str, Any]
 
 
 def main() -> int:
-    quick, operator = (read_json(ROOT / "benchmarks" / name / "benchmark.json") for name in ("cpu-quick", "cpu-op"))
+    quick, operator, peers = (read_json(ROOT / "benchmarks" / name / "benchmark.json") for name in RECORDS)
     page = PAGE.read_text(encoding="utf-8")
-    for name, table in tables(quick, operator).items():
+    for name, table in tables(quick, operator, peers).items():
         begin, end = f"<!-- {name} begin -->\n", f"<!-- {name} end -->"
         before, rest = page.split(begin)
         page = f"{before}{begin}{table}\n{end}{rest.split(end)[1]}"
@@ -41,15 +43,28 @@ def main() -> int:
     return 0
 
 
-def tables(quick: Record, operator: Record) -> Dict[str, str]:
+def tables(quick: Record, operator: Record, peers: Record) -> Dict[str, str]:
     """Return the name of each table between its markers in the page, and its Markdown."""
     core, op = quick["core"], operator["op"]
     return {
         "times": markdown(["", *TIMED_ALONE.values()], list(_times(quick)), 1),
+        "peers": _peers(peers),
         "memory": _by_length([cell for cell in core if not cell["dropout"]], KEPT, _mebibytes),
         "operator times": _by_length(op, OPERATOR, _ratio),
         "operator memory": _by_length([cell for cell in op if not cell["dropout"]], KEPT_BY_OPERATOR, _mebibytes),
     }
+
+
+def _peers(record: Record) -> str:
+    """Return the table of variants that the paper does not have, the fastest training first."""
+    cells = {"training step": record["training"]}
+    for cell in record["decoding"]:
+        if cell["length"] == 24:
+            cells[f"decoding, {'one sentence' if cell['batch'] == 1 else str(cell['batch']) + ' sentences'}"] = cell
+    ratios = record["training"]["ratio"]
+    names = sorted((name for name in ratios if name != "softmax"), key=lambda name: ratios[name]["median"])
+    rows = [[f"`{name}`", *(f"{cell['ratio'][name]['median']:.2f}" for cell in cells.values())] for name in names]
+    return markdown(["", *cells], rows, 1)
 
 
 def _times(quick: Record) -> Iterator[List[str]]:

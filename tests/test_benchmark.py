@@ -294,6 +294,24 @@ def test_language_models_by_the_length_of_contexts(tmp_path):
     assert [path.name for path in draw(result, tmp_path)] == ["lm.png"]
 
 
+def test_any_variant_is_timed_and_drawn(tmp_path):
+    variants = models.choose_variants(["softpick", "entmax_alpha"])
+    plan = PLAN._replace(seconds=1000.0)  # a slow machine leaves no variant out
+    parts = ("training", "decoding")
+    result = run_benchmark(tmp_path, plan, parts=parts, progress=lambda line: None, variants=variants)
+    for cell in (result["training"], *result["decoding"]):
+        assert set(cell["seconds"]) == {"softmax", "softpick", "entmax_alpha"}
+    pytest.importorskip("matplotlib")
+    from fairseq_rela.report.figures import speed_figure
+    from fairseq_rela.report.speed import speeds_of
+
+    speeds = speeds_of(result)
+    assert list(speeds.decoding[0].speeds) == ["softmax", "softpick", "entmax_alpha"]
+    assert speed_figure(speeds).draw()
+    with pytest.raises(InputError, match="--attention softpik: no such variant; choose from"):
+        models.choose_variants(["softpik"])
+
+
 def test_hypotheses_have_the_requested_length():
     """Otherwise the variants would need different numbers of steps."""
     lengths = []

@@ -183,7 +183,14 @@ def replaced(spec, path, value):
     return spec
 
 
-@pytest.mark.parametrize("group, name", [("corpus", task) for task in tasks.task_names()] + [("decoding", "paper")])
+@pytest.mark.parametrize(
+    "group, name",
+    [
+        pytest.param("corpus", task, marks=pytest.mark.slow if task == "wmt14_en_de" else [])
+        for task in tasks.task_names()
+    ]
+    + [("decoding", "paper")],
+)
 def test_a_wrong_value_anywhere_is_an_error_in_one_line(group, name, tmp_path, monkeypatch):
     """Replace every entry by every type of value: it is accepted, or named with its file (YAML reads `no` as False).
 

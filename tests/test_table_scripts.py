@@ -134,18 +134,65 @@ def test_wrong_corpora_give_one_line(monkeypatch, tmp_path, capsys):
     assert capsys.readouterr().err.startswith("lm_table: error: ")
 
 
+# --- lm_contexts -------------------------------------------------------------------------------------------------
+
+
+def test_perplexity_time_and_memory_by_the_length_of_a_context(monkeypatch, tmp_path):
+    """The text has other perplexities at each length, and a benchmark without 8,192 leaves a gap."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    script = load("lm_contexts")
+    contexts = []
+
+    def fairseq(command, *words):
+        if command == "eval_lm":
+            contexts.append(words[words.index("--tokens-per-sample") + 1])
+            return f"Perplexity: {len(contexts)}.5"
+
+    monkeypatch.setattr(script, "fairseq", fairseq)
+    options = argparse.Namespace(output=tmp_path, updates=3)
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "made_of.json").write_text('{"made_of": {"data": "1", "lang": "en"}}')
+    for attention in ("softmax", "rela_g"):
+        for _ in range(2):
+            script.measure(script.Run("text", attention, 1), options)
+    assert contexts == 2 * [256, 512, 1024, 2048, 4096, 8192]
+    records = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*.json")]
+    cells_ = [
+        {
+            "length": length,
+            "seconds": {"softmax": {"median": 2.0}, "rela_g": {"median": 3.0}},
+            "ratio": {"rela_g": {"median": 1.5}},
+            "peak_bytes": {"softmax": 2**20, "rela_g": 2**21},
+        }
+        for length in script.CONTEXTS[:-1]
+    ]
+    table = {row[0]: row[1:] for row in cells(script.markdown(records, cells_))}
+    assert table["perplexity, softmax"] == [f"{n}.5 (n = 1)" for n in range(1, 7)]
+    assert table["perplexity, ReLA-g"][0] == "7.5 (n = 1)"
+    assert table["time of ReLA-g, divided by softmax"] == [*5 * ["1.50"], ""]
+    assert table["peak memory, ReLA-g, MiB"] == [*5 * ["2"], ""]
+    pytest.importorskip("matplotlib")
+    assert script.draw(records, cells_).startswith(b"\x89PNG")
+
+
 # --- performance_tables ------------------------------------------------------------------------------------------
 
 
 def test_the_documentation_has_the_measured_times_and_memory():
     script = load("performance_tables")
-    quick, op = (
-        json.loads((ROOT / "benchmarks" / name / "benchmark.json").read_text()) for name in ("cpu-quick", "cpu-op")
+    quick, op, peers = (
+        json.loads((ROOT / "benchmarks" / name / "benchmark.json").read_text()) for name in script.RECORDS
     )
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    shown = script.tables(quick, op)
+    shown = script.tables(quick, op, peers)
     for name, table in shown.items():
         assert page.split(f"<!-- {name} begin -->\n")[1].split(f"\n<!-- {name} end -->")[0] == table, name
+    training, one, many = ({row[0]: row for row in cells(shown["peers"])}["`entmax_alpha`"])[1:]
+    assert (
+        training == f"{peers['training']['ratio']['entmax_alpha']['median']:.2f}" and 2 < float(many) < float(one) < 4
+    )
+    results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert f"training steps take {training} times as long as with softmax, and decoding 2 to 4 times" in results
     # independent of the script: the sentences of the page, and one column of the record
     alone = {
         cell["length"]: cell for cell in quick["core"] if not (cell["causal"] or cell["padded"] or cell["dropout"])

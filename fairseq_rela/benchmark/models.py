@@ -2,27 +2,46 @@
 
 import argparse
 from functools import partial
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
 from fairseq.data import Dictionary
 from fairseq.sequence_generator import SequenceGenerator
 
+from ..errors import InputError
 from ..models.config import ARCHITECTURES, MODEL_NAME, TransformerRelaConfig
 from ..models.shared_options import apply_architecture
 from ..models.transformer_rela import TransformerRelaModel, count_parameters
-from ..variants import BASELINE
+from ..variants import BASELINE, VARIANTS
 from .timing import Times, Timing, compare, summary
 
-# name in the benchmark to the attention variant and the backend
-CANDIDATES = {
+Variants = Mapping[str, Tuple[str, str]]  # name in the benchmark to the attention variant and the backend
+CANDIDATES: Variants = {
     "softmax": ("softmax", "auto"),
     "rela_g_plain": ("rela_g", "plain"),
     "rela_g": ("rela_g", "auto"),
     "sparsemax": ("sparsemax", "auto"),
     "entmax15": ("entmax15", "auto"),
 }
+
+
+def choose_variants(names: Sequence[str]) -> Variants:
+    """Return the variants to compare, with the baseline first.
+
+    Args:
+        names: keys of :data:`CANDIDATES` or :data:`fairseq_rela.variants.VARIANTS`.
+
+    Raises:
+        InputError: a name is unknown.
+    """
+    chosen = {BASELINE: CANDIDATES[BASELINE]}
+    for name in names:
+        if name not in CANDIDATES and name not in VARIANTS:
+            there = ", ".join(dict.fromkeys([*CANDIDATES, *VARIANTS]))
+            raise InputError(f"--attention {name}: no such variant; choose from {there}")
+        chosen[name] = CANDIDATES.get(name, (name, "auto"))
+    return chosen
 
 
 class Size(NamedTuple):
@@ -144,6 +163,7 @@ def training(
     device: torch.device,
     dtype: str,
     timing: Timing,
+    variants: Variants = CANDIDATES,
 ) -> Dict[str, Any]:
     """Time one update with Adam, label smoothing and dropout, of each variant in turn.
 
@@ -153,10 +173,11 @@ def training(
         device: where to compute.
         dtype: precision of the models.
         timing: how long to time the variants.
+        variants: what to time.
     """
     batch = make_batch(size.words, tokens, mean_length, device)
     steps = {}
-    for name, (attention, backend) in CANDIDATES.items():
+    for name, (attention, backend) in variants.items():
         model = build(attention, size, backend).to(device, getattr(torch, dtype)).train()
         steps[name] = partial(update, model, torch.optim.Adam(model.parameters(), lr=1e-4), batch)
     times, skipped = timing.interleave(steps)
@@ -182,6 +203,7 @@ def decoding(
     device: torch.device,
     dtype: str,
     timing: Timing,
+    variants: Variants = CANDIDATES,
 ) -> List[Dict[str, Any]]:
     """Time fairseq's beam search for sentences of each length (Figure 2 of the paper).
 
@@ -196,10 +218,11 @@ def decoding(
         device: where to compute.
         dtype: precision of the models.
         timing: how long to time the variants at each length.
+        variants: what to time.
     """
     models = {
         name: build(attention, size, backend).to(device, getattr(torch, dtype))
-        for name, (attention, backend) in CANDIDATES.items()
+        for name, (attention, backend) in variants.items()
     }
     for model in models.values():
         model.make_generation_fast_(need_attn=False)  # as fairseq-generate does

@@ -9,8 +9,8 @@ from fairseq import utils
 from tqdm import tqdm
 
 from ..errors import InputError
-from ..variants import BASELINE, VARIANTS
-from .models import CANDIDATES, Size, build, update
+from ..variants import BASELINE
+from .models import Size, build, choose_variants, update
 from .timing import Times, compare, in_turns, summary
 from .trained import load_task
 
@@ -33,21 +33,6 @@ class Request(NamedTuple):
     attention: Sequence[str]
     steps: int
     max_tokens: Optional[int] = None
-
-
-def choose_variants(names: Sequence[str]) -> Dict[str, Any]:
-    """Return a dictionary from name to attention and backend, with the baseline first.
-
-    Raises:
-        InputError: a name is unknown.
-    """
-    chosen = {BASELINE: CANDIDATES[BASELINE]}
-    for name in names:
-        if name not in CANDIDATES and name not in VARIANTS:
-            there = ", ".join(dict.fromkeys([*CANDIDATES, *VARIANTS]))
-            raise InputError(f"--attention {name}: no such variant; choose from {there}")
-        chosen[name] = CANDIDATES.get(name, (name, "auto"))
-    return chosen
 
 
 def train(

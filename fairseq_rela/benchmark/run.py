@@ -30,6 +30,7 @@ def run(
     progress: Callable[[str], Any] = print,
     trained: Optional[trained_models.Request] = None,
     real: Optional[real_text.Request] = None,
+    variants: models.Variants = models.CANDIDATES,
 ) -> Dict[str, Any]:
     """Run the benchmark, write ``output/benchmark.json``, and return its content.
 
@@ -44,6 +45,7 @@ def run(
         progress: called with a line of text for each step.
         trained: decode with these models instead of models with random weights.
         real: train on this text instead of a random batch.
+        variants: what models with random weights are timed with.
 
     Raises:
         InputError: a part or the device is unknown or missing, torch is older than 2, ``output`` cannot be written,
@@ -59,9 +61,9 @@ def run(
     where = torch.device(device)
     loaded = trained_models.load(trained, where, plan.dtype) if trained is not None and "decoding" in parts else None
     if real is not None:
-        real_text.choose_variants(real.attention)  # raises errors before the long measurements
+        models.choose_variants(real.attention)  # raises errors before the long measurements
     result: Dict[str, Any] = {**describe(where), "plan": {"seconds": plan.seconds, "rounds": list(plan.rounds)}}
-    for part, found in _measure(plan, where, parts, progress, real):
+    for part, found in _measure(plan, where, parts, progress, real, variants):
         result[part] = found
         write_json(output / "benchmark.json", result)
     if loaded is not None:
@@ -70,7 +72,7 @@ def run(
         synchronise = plan.timing("decoding", 1, where).synchronise
         result["decoding"] = trained_models.decode(loaded, trained, where, plan.dtype, synchronise)
     elif "decoding" in parts:
-        for cells in _decoding(plan, where, progress):
+        for cells in _decoding(plan, where, progress, variants):
             result["decoding"] = cells
             write_json(output / "benchmark.json", result)
     result["load_after"] = _load()
@@ -84,6 +86,7 @@ def _measure(
     parts: Sequence[str],
     progress: Callable[[str], Any],
     real: Optional[real_text.Request],
+    variants: models.Variants,
 ) -> Iterator[Tuple[str, Any]]:
     """Yield the name and the result of each part but decoding; ``core`` and ``op`` grow with each setting."""
     if "parameters" in parts:
@@ -99,7 +102,7 @@ def _measure(
             yield "op", [{**cell, "clock": operator_clock(where)} for cell in cells]
     if "training" in parts:
         progress("training")
-        yield "training", _training(plan, where, real)
+        yield "training", _training(plan, where, real, variants)
     if "lm" in parts:
         progress("language models, by the length of contexts")
         size, tokens, lengths = plan.lm
@@ -130,22 +133,26 @@ def _cells(
         yield results
 
 
-def _training(plan: Plan, device: torch.device, real: Optional[real_text.Request]) -> Dict[str, Any]:
+def _training(
+    plan: Plan, device: torch.device, real: Optional[real_text.Request], variants: models.Variants
+) -> Dict[str, Any]:
     size, tokens, length = plan.training
     timing = plan.timing("training", 1, device)
     if real is not None:
         return real_text.train(real, size, tokens, device, plan.dtype, timing.synchronise)
-    return models.training(size, tokens, length, device, plan.dtype, timing)
+    return models.training(size, tokens, length, device, plan.dtype, timing, variants)
 
 
-def _decoding(plan: Plan, device: torch.device, progress: Callable[[str], Any]) -> Iterator[List[Dict[str, Any]]]:
+def _decoding(
+    plan: Plan, device: torch.device, progress: Callable[[str], Any], variants: models.Variants
+) -> Iterator[List[Dict[str, Any]]]:
     """Time decoding, and yield the results so far after each size of a batch."""
     size, lengths, batches = plan.decoding
     timing = plan.timing("decoding", len(batches) * len(lengths), device)
     cells: List[Dict[str, Any]] = []
     for batch in batches:
         progress(f"decoding, {batch} sentence{'s' if batch > 1 else ''} at a time")
-        cells += models.decoding(size, lengths, batch, 4, device, plan.dtype, timing)
+        cells += models.decoding(size, lengths, batch, 4, device, plan.dtype, timing, variants)
         yield cells
 
 

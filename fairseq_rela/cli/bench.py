@@ -1,6 +1,7 @@
 """The verb ``bench``."""
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
@@ -25,6 +26,12 @@ def _bench_options(parser: Parser) -> None:
         help=f"lengths of the sequences of the core (default: {lengths}; with --quick on a CPU: {quick_lengths}) and "
         f"of op (default: {op_lengths}), or of the contexts of lm (default: {contexts})",
     )
+    parser.add_argument(
+        "--attention",
+        nargs="+",
+        metavar="NAME",
+        help="variants to compare with softmax in training and decoding (default: those of Table 2)",
+    )
     parser.add_argument("--threads", type=positive, help="number of CPU threads (default: torch's choice)")
     parser.add_argument("--name", help="folder in --output (default: the device, and -quick)")
     parser.add_argument("--output", type=Path, default=Path("benchmarks"), help="folder in which --name is made")
@@ -46,7 +53,6 @@ def _bench_options(parser: Parser) -> None:
         help=f"sentences in each of the ten groups (default: all; with --quick: {default['quick_sentences']})",
     )
     text = parser.add_argument_group("training on real text (Table 2)")
-    text.add_argument("--attention", nargs="+", metavar="NAME", help="variants (default: those of Table 2)")
     text.add_argument(
         "--steps",
         type=positive,
@@ -69,6 +75,7 @@ def _bench(options: Options) -> None:
     logging.getLogger("fairseq_rela.attention").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*mismatched key_padding_mask")  # from torch, in fairseq's attention
     from ..benchmark.figures import draw
+    from ..benchmark.models import CANDIDATES, choose_variants
     from ..benchmark.plan import make_plan
     from ..benchmark.run import run
     from ..benchmark.shown import describe_result
@@ -80,9 +87,9 @@ def _bench(options: Options) -> None:
     kind = "-trained" if trained is not None else "-data" if real is not None else ""
     folder = options.output / (options.name or options.device + ("-quick" if options.quick else "") + kind)
     plan = make_plan(options.device, options.quick, _numbers(options, "lengths"))
-    result = run(
-        folder, plan, options.device, parts, options.threads, lambda line: print(line, flush=True), trained, real
-    )
+    variants = choose_variants(options.attention) if options.attention else CANDIDATES
+    say = partial(print, flush=True)
+    result = run(folder, plan, options.device, parts, options.threads, say, trained, real, variants)
     print(describe_result(result))
     drawn = [] if options.no_figures else draw(result, folder)
     print(f"{folder}: benchmark.json" + (" and figures" if drawn else ""))
@@ -100,7 +107,8 @@ def _parts(options: Options, default: Dict[str, Any]) -> List[str]:
     decoding = options.data is not None and "decoding" in parts
     for names, needs, there in (
         (("subset", "batches", "rounds", "sentences"), "--checkpoints", options.checkpoints),
-        (("attention", "steps", "max_tokens"), "--data and the part training", training),
+        (("attention",), "the part training or decoding", {"training", "decoding"} & set(parts)),
+        (("steps", "max_tokens"), "--data and the part training", training),
         (("checkpoints",), "--data and the part decoding", decoding),
         (("data",), "the part training, or --checkpoints", training or options.checkpoints),
     ):

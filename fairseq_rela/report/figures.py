@@ -29,7 +29,7 @@ def speed_figure(speeds: speed.Speeds) -> Optional[Figure]:
     """Return Figure 2 from a benchmark, or None without decoding speeds."""
     if not speeds.decoding:
         return None
-    models = speeds.models or {name: name for name in paper.COMPARED}
+    models = speeds.models or {name: name for name in speed.COMPARED}
     there = {name for one in speeds.decoding for name in one.speeds}
     names = {name: paper.NAMES.get(name, name) for name in models if name in there}
     styles = plots.choose_styles([(label, models[name]) for name, label in names.items()])

@@ -6,9 +6,12 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
 from ..errors import InputError
 from ..files.records import read_json
-from ..variants import BASELINE
+from ..variants import BASELINE, VARIANTS
 from . import paper
 from .operator_figure import Measured, read_operator
+
+# attentions of models with random weights: those of the paper's tables come first
+COMPARED = tuple(dict.fromkeys([*paper.COMPARED, *VARIANTS]))
 
 
 class Decoding(NamedTuple):
@@ -80,7 +83,7 @@ def speeds_of(record: Dict[str, Any]) -> Speeds:
         f"{where}, torch {record['versions']['torch']}",
         f"{record['command']}, {record['date']}",
         _training(record["training"]) if "training" in record else {},
-        _decoding(record.get("decoding", []), list(models or paper.COMPARED)),
+        _decoding(record.get("decoding", []), list(models or COMPARED)),
         models,
         _about_training(record),
         _about_decoding(record),
@@ -110,9 +113,9 @@ def _about_decoding(record: Dict[str, Any]) -> str:
 
 def _training(cell: Dict[str, Any]) -> Dict[str, float]:
     if "total_seconds" not in cell:
-        return {name: _speed(cell, name) for name in paper.COMPARED if name in cell["ratio"]}
+        return {name: _speed(cell, name) for name in COMPARED if name in cell["ratio"]}
     seconds = {name: _positive(value) for name, value in cell["total_seconds"].items()}
-    return {name: seconds[BASELINE] / seconds[name] for name in paper.COMPARED if name in seconds}
+    return {name: seconds[BASELINE] / seconds[name] for name in COMPARED if name in seconds}
 
 
 def _speed(cell: Dict[str, Any], name: str) -> float:

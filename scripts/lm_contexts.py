@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Train language models with softmax and ReLA-g on long contexts, and compare them by the length of a context.
+
+    rela bench --parts lm --quick --threads 1 --name cpu-quick-lm
+    python scripts/lm_contexts.py --data DATA --lang en --bench benchmarks/cpu-quick-lm --output FOLDER --jobs 2
+    python scripts/lm_contexts.py --bench benchmarks/cpu-quick-lm --output FOLDER       # only make the table again
+
+DATA is a folder of `rela prepare`, whose pieces DATA/bpe/SPLIT.LANG are the text. Every model is
+transformer_lm_rela_tiny with shared embeddings, trained on contexts of 8,192 pieces, one an update. Its test set is
+then cut into contexts of 256 to 8,192 pieces; perplexities are those of fairseq-eval-lm for a piece. A model that is
+there is not trained again, so an interrupted run goes on. FOLDER/contexts.json has the results, contexts.md the table,
+and contexts.png perplexity, time and memory, the last two from the benchmark.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from lm_table import ATTENTIONS, USER_DIR, Run, binarise, fairseq
+from tqdm import tqdm
+
+from fairseq_rela.analysis.summaries import Summary, summarise
+from fairseq_rela.errors import InputError
+from fairseq_rela.files.machine import processor, versions
+from fairseq_rela.files.outputs import write_whole
+from fairseq_rela.files.records import is_done, read_json, write_json
+from fairseq_rela.report import plots
+from fairseq_rela.report.paper import NAMES
+from fairseq_rela.study.tables import markdown as table
+from fairseq_rela.study.text import mean_sd
+
+CONTEXTS = (256, 512, 1024, 2048, 4096, 8192)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder of `rela prepare`")
+    parser.add_argument("--lang", default="en")
+    parser.add_argument("--bench", type=Path, required=True, help="folder that `rela bench --parts lm` wrote")
+    parser.add_argument("--output", type=Path, required=True, help="folder for the models and the results")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--updates", type=int, default=300, help="(default: 300)")
+    parser.add_argument("--jobs", type=int, default=1, help="number of models at a time, one thread each")
+    options = parser.parse_args()
+    try:
+        cells = read_json(options.bench / "benchmark.json").get("lm")
+        if not cells:
+            raise InputError(f"{options.bench}: has no language models; give a folder of `rela bench --parts lm`")
+        if options.data is not None:
+            binarise(options.data, options.lang, options.output / "text")
+            runs = [Run("text", attention, seed) for seed in options.seeds for attention in ATTENTIONS]
+            with ThreadPoolExecutor(options.jobs) as pool:
+                work = pool.map(lambda run: measure(run, options), runs)
+                for _ in tqdm(work, total=len(runs), desc="language models", unit=" models", disable=None):
+                    pass
+        records = [read_json(path) for path in sorted((options.output / "runs").glob("*.json"))]
+        if not records:
+            raise InputError(f"{options.output}: no measurements; give --data")
+        write_json(options.output / "contexts.json", {"runs": records})
+        with write_whole(options.output / "contexts.md") as file:
+            file.write(markdown(records, cells))
+        with write_whole(options.output / "contexts.png", "wb") as file:
+            file.write(draw(records, cells))
+    except (InputError, subprocess.CalledProcessError) as error:
+        print(f"lm_contexts: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def measure(run: Run, options: argparse.Namespace) -> None:
+    """Train and measure one model, and write its record, unless that is there."""
+    record = options.output / "runs" / f"{run.name}.json"
+    folder, data = options.output / run.name, options.output / run.corpus
+    made_of = {**read_json(data / "made_of.json")["made_of"], "updates": options.updates}
+    if is_done(record, made_of):
+        return
+    longest = max(CONTEXTS)
+    fairseq(
+        *("train", data, *USER_DIR, "--task", "language_modeling", "--arch", "transformer_lm_rela_tiny"),
+        *("--attention", run.attention, "--tokens-per-sample", longest, "--max-tokens", longest),
+        *("--share-decoder-input-output-embed", "--optimizer", "adam", "--adam-betas", "(0.9,0.98)"),
+        *("--clip-norm", 1.0, "--lr", 0.002, "--lr-scheduler", "inverse_sqrt", "--warmup-updates", 50),
+        *("--max-update", options.updates, "--no-epoch-checkpoints", "--seed", run.seed, "--save-dir", folder),
+        *("--log-format", "simple"),
+    )
+    found = {}
+    for context in CONTEXTS:
+        evaluation = ("--tokens-per-sample", context, "--max-tokens", longest, "--gen-subset", "test")
+        printed = fairseq("eval_lm", data, *USER_DIR, "--path", folder / "checkpoint_best.pt", *evaluation)
+        found[str(context)] = float(re.findall(r"Perplexity: ([\d.]+)", printed)[-1])
+    about = {"made_of": made_of, "processor": processor(), "versions": versions(["torch", "ve-fairseq"])}
+    write_json(record, {**run._asdict(), "perplexity": found, **about})
+
+
+def perplexity(records: Sequence[Dict[str, Any]], name: str, context: int) -> Optional[Summary]:
+    """Return the mean perplexity of the models of an attention on contexts of one length."""
+    return summarise([one["perplexity"][str(context)] for one in records if one["attention"] == name])
+
+
+def benched(cells: Sequence[Dict[str, Any]], key: str, name: str, context: int) -> Optional[float]:
+    """Return a number of a benchmark at one length, or None if it was not measured."""
+    cell = next((cell for cell in cells if cell["length"] == context), {})
+    found = cell.get(key, {}).get(name)
+    return found["median"] if isinstance(found, dict) else found
+
+
+def markdown(records: Sequence[Dict[str, Any]], cells: Sequence[Dict[str, Any]]) -> str:
+    """Return the table, with a column for each length of a context.
+
+    Args:
+        records: the models.
+        cells: the part ``lm`` of a benchmark.
+    """
+
+    def row(name: str, key: str, attention: str, digits: int, scale: float = 1.0) -> List[str]:
+        values = [benched(cells, key, attention, context) for context in CONTEXTS]
+        return [name, *("" if value is None else f"{scale * value:.{digits}f}" for value in values)]
+
+    rows = [
+        [f"perplexity, {NAMES[name]}", *(mean_sd(perplexity(records, name, context), 1) for context in CONTEXTS)]
+        for name in ATTENTIONS
+    ]
+    rows.append(row("time of ReLA-g, divided by softmax", "ratio", "rela_g", 2))
+    rows += [row(f"peak memory, {NAMES[name]}, MiB", "peak_bytes", name, 0, 2.0**-20) for name in ATTENTIONS]
+    return table(["length of a context", *(f"{context:,}" for context in CONTEXTS)], rows, 1) + "\n"
+
+
+def draw(records: Sequence[Dict[str, Any]], cells: Sequence[Dict[str, Any]]) -> bytes:
+    """Return a PNG file with perplexity, time and memory by the length of a context; arguments as for the table."""
+
+    def mean(name: str, context: int) -> Optional[float]:
+        found = perplexity(records, name, context)
+        return found.mean if found else None
+
+    values: Dict[Tuple[str, str], Callable[[str, int], Optional[float]]] = {
+        ("perplexity of the test set", "for a piece"): mean,
+        ("training update", "seconds"): partial(benched, cells, "seconds"),
+        ("peak memory of an update", "bytes"): partial(benched, cells, "peak_bytes"),
+    }
+    panels = [
+        plots.Panel(
+            *title,
+            [plots.Line(NAMES[name], [value(name, context) for context in CONTEXTS]) for name in ATTENTIONS],
+            log=True,
+            places=list(CONTEXTS),
+        )
+        for title, value in values.items()
+    ]
+    styles = plots.choose_styles([(NAMES[name], name) for name in ATTENTIONS])
+    figure = plots.draw_layer_lines([[panel] for panel in panels], styles, axis_name="length of a context")
+    return plots.render(figure, "png")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
