@@ -354,6 +354,14 @@ def test_no_machine_changes_the_tokens_of_an_update(task, run):
         check_overrides(task, [f"run={run}", "dataset.max_tokens=1000"])
 
 
+def test_a_machine_of_ones_own_may_limit_sentences_instead_of_tokens(tmp_path, monkeypatch):
+    shutil.copytree(CONFIGS, tmp_path / "configs")
+    monkeypatch.setenv(configs.FOLDER_VARIABLE, str(tmp_path / "configs"))
+    (tmp_path / "configs" / "run" / "cpu.yaml").write_text("# @package _global_\ndataset:\n  batch_size: 8\n")
+    check_overrides("synthetic", ["run=gpu1"])
+    assert composed.runs_with_updates_of(4096) == ["gpu_small"]
+
+
 @pytest.mark.parametrize(
     "overrides", [(), ("attention=relu", "size=base", "sites=cross", "run=slurm"), ("attention=relu", "+start=softmax")]
 )

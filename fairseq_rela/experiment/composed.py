@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from ..files.configs import config_folder, load_yaml
 from ..files.records import sha256
@@ -53,8 +53,10 @@ def composed_values(task: str, overrides: Sequence[str] = ()) -> Dict[str, Any]:
     return {key: found[key] for key in sorted(found) if not key.startswith(_PLACES) and key != "defaults"}
 
 
-def update_tokens(task: str, overrides: Sequence[str] = ()) -> int:
-    """Return the largest number of tokens of an update: batch times batches of an update times GPUs.
+def update_tokens(task: str, overrides: Sequence[str] = ()) -> Optional[int]:
+    """Return the largest number of tokens of an update, or None if the files do not limit the tokens of a batch.
+
+    It is the product of the tokens of a batch, the batches of an update, and the GPUs.
 
     Args:
         task: a name from :func:`fairseq_rela.experiment.tasks.task_names`.
@@ -63,9 +65,9 @@ def update_tokens(task: str, overrides: Sequence[str] = ()) -> int:
     return _update_tokens(composed_values(task, overrides))
 
 
-def _update_tokens(values: Dict[str, Any]) -> int:
-    devices = values["distributed_training.distributed_world_size"]
-    return values["dataset.max_tokens"] * values["optimization.update_freq"][0] * devices
+def _update_tokens(values: Dict[str, Any]) -> Optional[int]:
+    tokens, batches = values.get("dataset.max_tokens"), values.get("optimization.update_freq", [1])
+    return tokens and tokens * batches[0] * values.get("distributed_training.distributed_world_size", 1)
 
 
 def runs_with_updates_of(tokens: int) -> List[str]:

@@ -183,7 +183,7 @@ def check_overrides(task: str, overrides: Sequence[str]) -> None:
     keys = {split_override(override)[0] for override in overrides}
     for run in (override for override in overrides if not changes_the_model(override)):
         before, now = update_tokens(task), update_tokens(task, [run])
-        if now != before and not keys & {"dataset.max_tokens", "dataset.batch_size"}:
+        if before and now and now != before and not keys & {"dataset.max_tokens", "dataset.batch_size"}:
             raise InputError(
                 f"--override {run}: an update would have {now:,} tokens, and {task} is made for {before:,}; give "
                 f"{' or '.join(f'run={name}' for name in runs_with_updates_of(before))}, or your own dataset.max_tokens"
