@@ -406,5 +406,6 @@ def test_what_is_said_of_other_attention_functions_is_what_was_measured():
         "{:.0%} in the encoder, {:.0%} in the decoder and {:.0%} in the cross".format(*shares).replace("%", " %")
         in page
     )
+    assert f"learnt for each head ({text.mean_interval(behind['entmax_alpha'], sign=True)} BLEU with two seeds)" in page
     lowest = min(values.mean(rows["rela_g"], values.at_level(study, f"sparsity.{site}")).mean for site in SITES)
     assert max(shares) < lowest
