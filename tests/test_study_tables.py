@@ -383,6 +383,13 @@ def test_the_recommended_setting_is_told_as_it_was_measured():
         assert f"by {text.mean_interval(found, sign=True)} BLEU" in page and "4 seeds" in page
         zeros = [values.mean(rela, values.at_level(study, f"sparsity.{site}")).mean for site in SITES]
         assert f"{min(zeros):.0%} to {max(zeros):.0%} of its weights".replace("%", " %") in page
+    both, same = rows["rela_g-lr5e-3-after_10epochs"], rows["softmax-lr5e-3-after_10epochs"]
+    together = text.mean_interval(values.difference(both, same, "bleu"), sign=True)
+    own = values.mean(both, "bleu").mean
+    assert f"ReLA-g has {own:.2f} BLEU, the most of all its rows, and differs" in page
+    assert f"with the same settings by {together} BLEU" in page
+    others = [values.mean(row, "bleu") for row in rows.values() if row["attention"] == "rela_g"]
+    assert own == max(found.mean for found in others if found)
     half = values.difference(rows["rela_g-after_5epochs"], rows["softmax"], "bleu")
     assert f"a gap of {text.mean_interval(half, sign=True)} BLEU to softmax" in page
     scratch = values.difference(rows["rela_g"], rows["softmax"], "bleu")
