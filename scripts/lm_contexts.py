@@ -13,24 +13,20 @@ and contexts.png perplexity, time and memory, the last two from the benchmark.
 """
 
 import argparse
-import re
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from lm_table import ATTENTIONS, USER_DIR, Run, binarise, fairseq
-from tqdm import tqdm
+from lm_table import ATTENTIONS, Run, binarise, measure_all, perplexity, train
 
 from fairseq_rela.analysis.summaries import Summary, summarise
 from fairseq_rela.errors import InputError
-from fairseq_rela.files.machine import processor, versions
 from fairseq_rela.files.outputs import write_whole
-from fairseq_rela.files.records import is_done, read_json, write_json
+from fairseq_rela.files.records import read_json, write_json
 from fairseq_rela.report import plots
 from fairseq_rela.report.paper import NAMES
 from fairseq_rela.study.tables import markdown as table
@@ -53,14 +49,11 @@ def main() -> int:
         cells = read_json(options.bench / "benchmark.json").get("lm")
         if not cells:
             raise InputError(f"{options.bench}: has no language models; give a folder of `rela bench --parts lm`")
+        runs = []
         if options.data is not None:
             binarise(options.data, options.lang, options.output / "text")
             runs = [Run("text", attention, seed) for seed in options.seeds for attention in ATTENTIONS]
-            with ThreadPoolExecutor(options.jobs) as pool:
-                work = pool.map(lambda run: measure(run, options), runs)
-                for _ in tqdm(work, total=len(runs), desc="language models", unit=" models", disable=None):
-                    pass
-        records = [read_json(path) for path in sorted((options.output / "runs").glob("*.json"))]
+        records = measure_all(runs, measure, options)
         if not records:
             raise InputError(f"{options.output}: no measurements; give --data")
         write_json(options.output / "contexts.json", {"runs": records})
@@ -74,32 +67,14 @@ def main() -> int:
     return 0
 
 
-def measure(run: Run, options: argparse.Namespace) -> None:
-    """Train and measure one model, and write its record, unless that is there."""
-    record = options.output / "runs" / f"{run.name}.json"
-    folder, data = options.output / run.name, options.output / run.corpus
-    made_of = {**read_json(data / "made_of.json")["made_of"], "updates": options.updates}
-    if is_done(record, made_of):
-        return
-    longest = max(CONTEXTS)
-    fairseq(
-        *("train", data, *USER_DIR, "--task", "language_modeling", "--arch", "transformer_lm_rela_tiny"),
-        *("--attention", run.attention, "--tokens-per-sample", longest, "--max-tokens", longest),
-        *("--share-decoder-input-output-embed", "--optimizer", "adam", "--adam-betas", "(0.9,0.98)"),
-        *("--clip-norm", 1.0, "--lr", 0.002, "--lr-scheduler", "inverse_sqrt", "--warmup-updates", 50),
-        *("--max-update", options.updates, "--no-epoch-checkpoints", "--seed", run.seed, "--save-dir", folder),
-        *("--log-format", "simple"),
-    )
-    found = {}
-    for context in CONTEXTS:
-        evaluation = ("--tokens-per-sample", context, "--max-tokens", longest, "--gen-subset", "test")
-        printed = fairseq("eval_lm", data, *USER_DIR, "--path", folder / "checkpoint_best.pt", *evaluation)
-        found[str(context)] = float(re.findall(r"Perplexity: ([\d.]+)", printed)[-1])
-    about = {"made_of": made_of, "processor": processor(), "versions": versions(["torch", "ve-fairseq"])}
-    write_json(record, {**run._asdict(), "perplexity": found, **about})
+def measure(run: Run, options: argparse.Namespace) -> Dict[str, Any]:
+    """Train one model on the longest contexts, and return the perplexity of the test set at each length."""
+    longest, data = max(CONTEXTS), options.output / run.corpus
+    checkpoint = train(run, options, longest, longest, warmup=50)
+    return {"perplexity": {str(one): perplexity(checkpoint, data, "test", one, longest) for one in CONTEXTS}}
 
 
-def perplexity(records: Sequence[Dict[str, Any]], name: str, context: int) -> Optional[Summary]:
+def mean_perplexity(records: Sequence[Dict[str, Any]], name: str, context: int) -> Optional[Summary]:
     """Return the mean perplexity of the models of an attention on contexts of one length."""
     return summarise([one["perplexity"][str(context)] for one in records if one["attention"] == name])
 
@@ -124,7 +99,7 @@ def markdown(records: Sequence[Dict[str, Any]], cells: Sequence[Dict[str, Any]])
         return [name, *("" if value is None else f"{scale * value:.{digits}f}" for value in values)]
 
     rows = [
-        [f"perplexity, {NAMES[name]}", *(mean_sd(perplexity(records, name, context), 1) for context in CONTEXTS)]
+        [f"perplexity, {NAMES[name]}", *(mean_sd(mean_perplexity(records, name, context), 1) for context in CONTEXTS)]
         for name in ATTENTIONS
     ]
     rows.append(row("time of ReLA-g, divided by softmax", "ratio", "rela_g", 2))
@@ -136,7 +111,7 @@ def draw(records: Sequence[Dict[str, Any]], cells: Sequence[Dict[str, Any]]) -> 
     """Return a PNG file with perplexity, time and memory by the length of a context; arguments as for the table."""
 
     def mean(name: str, context: int) -> Optional[float]:
-        found = perplexity(records, name, context)
+        found = mean_perplexity(records, name, context)
         return found.mean if found else None
 
     values: Dict[Tuple[str, str], Callable[[str, int], Optional[float]]] = {

@@ -17,7 +17,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -67,11 +67,7 @@ def main() -> int:
         ]
         for corpus, data in corpora.items():
             binarise(Path(data), options.lang, options.output / corpus)
-        with ThreadPoolExecutor(options.jobs) as pool:
-            work = pool.map(lambda run: measure(run, options), runs)
-            for _ in tqdm(work, total=len(runs), desc="language models", unit=" models", disable=None):
-                pass
-        records = [read_json(path) for path in sorted((options.output / "runs").glob("*.json"))]
+        records = measure_all(runs, measure, options)
         write_json(options.output / "lm.json", {"runs": records})
         with write_whole(options.output / "lm.md") as file:
             file.write(markdown(records))
@@ -90,40 +86,59 @@ def binarise(data: Path, lang: str, folder: Path) -> None:
     write_json(folder / "made_of.json", {"made_of": {"data": sha256(data / "prepare.json"), "lang": lang}})
 
 
-def measure(run: Run, options: argparse.Namespace) -> None:
-    """Train and measure one model, and write its record, unless that is there."""
-    record = options.output / "runs" / f"{run.name}.json"
+def measure_all(runs: Sequence[Run], measure: Callable[[Run, argparse.Namespace], Any], options: Any) -> List[Any]:
+    """Measure the models that have no record yet, ``options.jobs`` at a time, and return all records.
+
+    Args:
+        runs: the models.
+        measure: trains and measures one, and returns the content of its record.
+        options: those of the command.
+    """
+
+    def complete(run: Run) -> None:
+        record = options.output / "runs" / f"{run.name}.json"
+        text = read_json(options.output / run.corpus / "made_of.json")["made_of"]
+        made_of = {**text, "updates": options.updates}
+        if not is_done(record, made_of):
+            about = {"made_of": made_of, "processor": processor(), "versions": versions(["torch", "ve-fairseq"])}
+            write_json(record, {**run._asdict(), **measure(run, options), **about})
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for _ in tqdm(pool.map(complete, runs), total=len(runs), desc="language models", unit=" models", disable=None):
+            pass
+    return [read_json(path) for path in sorted((options.output / "runs").glob("*.json"))]
+
+
+def train(run: Run, options: argparse.Namespace, context: int, max_tokens: int, warmup: int) -> Path:
+    """Train a model on contexts of one length, and return its best checkpoint."""
+    folder = options.output / run.name
+    fairseq(
+        *("train", options.output / run.corpus, *USER_DIR, "--task", "language_modeling"),
+        *("--arch", "transformer_lm_rela_tiny", "--attention", run.attention, "--share-decoder-input-output-embed"),
+        *("--tokens-per-sample", context, "--max-tokens", max_tokens, "--max-update", options.updates),
+        *("--optimizer", "adam", "--adam-betas", "(0.9,0.98)", "--clip-norm", 1.0, "--lr", 0.002),
+        *("--lr-scheduler", "inverse_sqrt", "--warmup-updates", warmup, "--no-epoch-checkpoints"),
+        *("--seed", run.seed, "--save-dir", folder, "--log-format", "simple"),
+    )
+    return folder / "checkpoint_best.pt"
+
+
+def perplexity(checkpoint: Path, data: Path, subset: str, context: int, max_tokens: int) -> float:
+    """Return the perplexity of a subset, cut into contexts of one length."""
+    size = ("--tokens-per-sample", context, "--max-tokens", max_tokens)
+    printed = fairseq("eval_lm", data, *USER_DIR, "--path", checkpoint, *size, "--gen-subset", subset)
+    return float(re.findall(r"Perplexity: ([\d.]+)", printed)[-1])
+
+
+def measure(run: Run, options: argparse.Namespace) -> Dict[str, Any]:
+    """Train one model, and return its perplexities, exact zeros and null rate."""
     folder, data = options.output / run.name, options.output / run.corpus
-    made_of = {**read_json(data / "made_of.json")["made_of"], "updates": options.updates}
-    if is_done(record, made_of):
-        return
-    training = [
-        *("--task", "language_modeling", "--tokens-per-sample", CONTEXT, "--arch", "transformer_lm_rela_tiny"),
-        *("--attention", run.attention, "--share-decoder-input-output-embed", "--optimizer", "adam"),
-        *("--adam-betas", "(0.9,0.98)", "--clip-norm", 1.0, "--lr", 0.002, "--lr-scheduler", "inverse_sqrt"),
-        *("--warmup-updates", 100, "--max-tokens", 16 * CONTEXT, "--max-update", options.updates),
-        *("--no-epoch-checkpoints", "--seed", run.seed, "--save-dir", folder, "--log-format", "simple"),
-    ]
-    fairseq("train", data, *USER_DIR, *training)
-    checkpoint = folder / "checkpoint_best.pt"
-    evaluation = ("--path", checkpoint, "--tokens-per-sample", CONTEXT, "--max-tokens", 16 * CONTEXT)
-    found = {}
-    for subset in SUBSETS:
-        printed = fairseq("eval_lm", data, *USER_DIR, *evaluation, "--gen-subset", subset)
-        found[subset] = float(re.findall(r"Perplexity: ([\d.]+)", printed)[-1])
+    checkpoint = train(run, options, CONTEXT, 16 * CONTEXT, warmup=100)
+    found = {subset: perplexity(checkpoint, data, subset, CONTEXT, 16 * CONTEXT) for subset in SUBSETS}
     call("fairseq_rela.cli", "analyze", checkpoint, "--data", data, "--output", folder)
     site = read_json(folder / "analysis.json")["sites"]["decoder"]
-    write_json(
-        record,
-        {
-            **run._asdict(),
-            "updates": options.updates,
-            "made_of": made_of,
-            "perplexity": found,
-            **{key: site[key] for key in ("sparsity", "null_rate")},
-            **{"processor": processor(), "versions": versions(["torch", "ve-fairseq"])},
-        },
-    )
+    shares = {key: site[key] for key in ("sparsity", "null_rate")}
+    return {"updates": options.updates, "perplexity": found, **shares}
 
 
 def markdown(records: Sequence[Dict[str, Any]]) -> str:

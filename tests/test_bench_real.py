@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from fairseq_rela.benchmark import real_text, timing, trained
-from fairseq_rela.benchmark.models import Size
+from fairseq_rela.benchmark.models import Size, choose_variants
 from fairseq_rela.benchmark.plan import Plan
 from fairseq_rela.benchmark.run import run as run_benchmark
 from fairseq_rela.benchmark.shown import describe_result
@@ -198,7 +198,9 @@ def test_variants_train_on_the_same_real_batches(data, monkeypatch):
         seen.setdefault(id(model), []).append([tuple(part.flatten().tolist()) for part in batch])
 
     monkeypatch.setattr(real_text, "update", record)
-    result = real_text.train(real_text.Request(data, ("rela_g", "rela_i"), steps=25), TINY, 400, CPU, "float32")
+    result = real_text.train(
+        real_text.Request(data, steps=25), choose_variants(["rela_g", "rela_i"]), TINY, 400, CPU, "float32"
+    )
     assert list(result["total_seconds"]) == ["softmax", "rela_g", "rela_i"]
     first, *others = seen.values()
     assert len(first) == 27 and all(other == first for other in others)  # two before, untimed
@@ -218,8 +220,8 @@ def test_variants_train_on_the_same_real_batches(data, monkeypatch):
 @pytest.fixture(scope="module")
 def on_text(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("bench")
-    request = real_text.Request(data, ("rela_g", "sparsemax"), steps=12, max_tokens=100)
-    return run_benchmark(folder, PLAN, parts=["training"], progress=lambda line: None, real=request)
+    request, names = real_text.Request(data, steps=12, max_tokens=100), ("rela_g", "sparsemax")
+    return run_benchmark(folder, PLAN, parts=["training"], progress=lambda line: None, real=request, attention=names)
 
 
 def test_the_record_of_training_on_real_text(on_text, data):
@@ -234,16 +236,19 @@ def test_the_record_of_training_on_real_text(on_text, data):
 
 
 def test_unusable_training_options_are_refused(data, tmp_path):
-    for request, match in (
-        (real_text.Request(data, ("rela",), 1), "--attention rela: no such variant; choose from softmax"),
-        (real_text.Request(tmp_path, ("rela_g",), 1), "not a data folder"),
+    for request, name, match in (
+        (real_text.Request(data, 1), "rela", "--attention rela: no such variant; choose from softmax"),
+        (real_text.Request(tmp_path, 1), "rela_g", "not a data folder"),
         (
-            real_text.Request(data, ("rela_g",), 1, 1),
+            real_text.Request(data, 1, 1),
+            "rela_g",
             "no training pair has at most 1 pieces; give a larger --max-tokens",
         ),
     ):
         with pytest.raises(InputError, match=match):
-            run_benchmark(tmp_path, PLAN, parts=["training"], progress=lambda line: None, real=request)
+            run_benchmark(
+                tmp_path, PLAN, parts=["training"], progress=lambda line: None, real=request, attention=[name]
+            )
     assert not list(tmp_path.iterdir())
 
 

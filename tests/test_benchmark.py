@@ -295,10 +295,10 @@ def test_language_models_by_the_length_of_contexts(tmp_path):
 
 
 def test_any_variant_is_timed_and_drawn(tmp_path):
-    variants = models.choose_variants(["softpick", "entmax_alpha"])
+    names = ["softpick", "entmax_alpha"]
     plan = PLAN._replace(seconds=1000.0)  # a slow machine leaves no variant out
     parts = ("training", "decoding")
-    result = run_benchmark(tmp_path, plan, parts=parts, progress=lambda line: None, variants=variants)
+    result = run_benchmark(tmp_path, plan, parts=parts, progress=lambda line: None, attention=names)
     for cell in (result["training"], *result["decoding"]):
         assert set(cell["seconds"]) == {"softmax", "softpick", "entmax_alpha"}
     pytest.importorskip("matplotlib")

@@ -98,7 +98,7 @@ def test_the_documentation_has_the_measured_perplexities():
 
 def test_a_language_model_that_is_there_is_not_trained_again(monkeypatch, tmp_path):
     script = load("lm_table")
-    options = argparse.Namespace(output=tmp_path, updates=3)
+    options = argparse.Namespace(output=tmp_path, updates=3, jobs=1)
     data = tmp_path / "prepared"
     data.mkdir()
     (data / "prepare.json").write_text("{}")
@@ -115,9 +115,10 @@ def test_a_language_model_that_is_there_is_not_trained_again(monkeypatch, tmp_pa
     monkeypatch.setattr(script, "call", call)
     for _ in range(2):
         script.binarise(data, "en", tmp_path / "a")
-        script.measure(script.Run("a", "rela_g", 1), options)
+        script.measure_all([script.Run("a", "rela_g", 1)], script.measure, options)
     with pytest.raises(InputError, match="a.rela_g.seed-1.json was made with another updates; remove it, or give"):
-        script.measure(script.Run("a", "rela_g", 1), argparse.Namespace(output=tmp_path, updates=4))
+        other = argparse.Namespace(output=tmp_path, updates=4, jobs=1)
+        script.measure_all([script.Run("a", "rela_g", 1)], script.measure, other)
     (data / "prepare.json").write_text('{"other": 1}')
     with pytest.raises(InputError, match="made_of.json was made with another data"):
         script.binarise(data, "en", tmp_path / "a")
@@ -148,15 +149,14 @@ def test_perplexity_time_and_memory_by_the_length_of_a_context(monkeypatch, tmp_
             contexts.append(words[words.index("--tokens-per-sample") + 1])
             return f"Perplexity: {len(contexts)}.5"
 
-    monkeypatch.setattr(script, "fairseq", fairseq)
-    options = argparse.Namespace(output=tmp_path, updates=3)
+    monkeypatch.setattr("lm_table.fairseq", fairseq)
+    options = argparse.Namespace(output=tmp_path, updates=3, jobs=1)
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "made_of.json").write_text('{"made_of": {"data": "1", "lang": "en"}}')
-    for attention in ("softmax", "rela_g"):
-        for _ in range(2):
-            script.measure(script.Run("text", attention, 1), options)
+    runs = [script.Run("text", attention, 1) for attention in ("softmax", "rela_g")]
+    for _ in range(2):
+        records = script.measure_all(runs, script.measure, options)
     assert contexts == 2 * [256, 512, 1024, 2048, 4096, 8192]
-    records = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*.json")]
     cells_ = [
         {
             "length": length,

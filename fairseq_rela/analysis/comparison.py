@@ -7,7 +7,7 @@ import numpy
 
 from ..errors import InputError
 from .orders import DEFAULT_BY
-from .summaries import Summary, summarise
+from .summaries import summarise
 
 # order of orders.ORDERS to the key of its area under the ROC curve in a record
 AREAS = {"log_probability": "logprob_auc", "null_rate": "null_rate_auc", "both": "both_auc"}
@@ -67,23 +67,18 @@ def combine(results: Sequence[Dict[str, Any]]) -> Dict[str, Dict[str, Any]]:
     for kind in results[0]["kinds"]:
         areas = [one["kinds"][kind] for one in results]
         summary[kind] = {
-            order: _record(summarise([area[key] for area in areas]))
+            order: summarise([area[key] for area in areas]).record
             for order, key in AREAS.items()
             if all(key in area for area in areas)
         }
         difference = summarise([area["null_rate_auc"] - area["logprob_auc"] for area in areas])
-        interval = None if difference.interval is None else list(difference.interval)
-        summary[kind]["difference"] = {**_record(difference), "interval": interval}
+        summary[kind]["difference"] = {**difference.record, "interval": difference.bounds}
     return summary
 
 
 def _comparable(record: Dict[str, Any], name: str) -> Any:
     value = record.get(name)
     return list(value) if isinstance(value, dict) else value
-
-
-def _record(summary: Summary) -> Dict[str, Any]:
-    return {"mean": summary.mean, "sd": summary.sd, "n": summary.n}
 
 
 def recommend(summary: Dict[str, Dict[str, Any]]) -> str:

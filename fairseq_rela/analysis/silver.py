@@ -176,5 +176,5 @@ def _counts(silver: Sequence[Gold], links: Sequence[Tuple[Set[Link], Set[Link]]]
             "reverse": sum(len(reverse) for _, reverse in links),
         },
         "seed": None,  # eflomal takes no seed
-        "versions": {tool: installed(_TOOLS).get(tool) for tool in _TOOLS},
+        "versions": {**dict.fromkeys(_TOOLS), **installed(_TOOLS)},
     }

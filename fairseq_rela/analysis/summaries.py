@@ -2,7 +2,7 @@
 
 import math
 from statistics import fmean
-from typing import Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 LEVEL = 0.95  # confidence level of the intervals
 
@@ -21,6 +21,16 @@ class Summary(NamedTuple):
     sd: Optional[float]
     n: int
     interval: Optional[Tuple[float, float]]
+
+    @property
+    def record(self) -> Dict[str, Any]:
+        """The entries ``mean``, ``sd`` and ``n`` of a JSON file."""
+        return {"mean": self.mean, "sd": self.sd, "n": self.n}
+
+    @property
+    def bounds(self) -> Optional[List[float]]:
+        """The interval as a JSON file has it."""
+        return None if self.interval is None else list(self.interval)
 
 
 def summarise(numbers: Sequence[float]) -> Optional[Summary]:

@@ -2,7 +2,7 @@
 
 from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional
 
 import torch
 from fairseq import utils
@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from ..errors import InputError
 from ..variants import BASELINE
-from .models import Size, build, choose_variants, update
+from .models import Size, Variants, build, update
 from .timing import Times, compare, in_turns, summary
 from .trained import load_task
 
@@ -19,24 +19,22 @@ _WARM = 2  # first updates, which are not timed
 
 
 class Request(NamedTuple):
-    """Models and data of a training benchmark.
+    """Data and length of a training benchmark.
 
     Attributes:
         data: a data folder of ``rela prepare``.
-        attention: keys of :data:`fairseq_rela.benchmark.models.CANDIDATES` or :data:`fairseq_rela.variants.VARIANTS`;
-            softmax is always added.
         steps: number of updates that are timed.
         max_tokens: largest number of pieces in a batch, with padding, on its longer side; None for the plan's.
     """
 
     data: Path
-    attention: Sequence[str]
     steps: int
     max_tokens: Optional[int] = None
 
 
 def train(
     request: Request,
+    variants: Variants,
     size: Size,
     tokens: int,
     device: torch.device,
@@ -46,7 +44,8 @@ def train(
     """Time updates of each variant in turn, on the same batches of the training text in the same order.
 
     Args:
-        request: models and data.
+        request: data and length.
+        variants: what to time, see :func:`fairseq_rela.benchmark.models.choose_variants`.
         size: the size of the models; the vocabularies are those of the data.
         tokens: number of pieces in a batch, with padding, if ``request.max_tokens`` is None.
         device: where to compute.
@@ -61,7 +60,6 @@ def train(
     Raises:
         InputError: ``request.data`` is not a data folder, or has no sentence pair that fits into a batch.
     """
-    variants = choose_variants(request.attention)
     task = load_task(request.data)
     dictionaries = task.source_dictionary, task.target_dictionary
     size = size._replace(words=len(task.target_dictionary))

@@ -30,7 +30,7 @@ def run(
     progress: Callable[[str], Any] = print,
     trained: Optional[trained_models.Request] = None,
     real: Optional[real_text.Request] = None,
-    variants: models.Variants = models.CANDIDATES,
+    attention: Sequence[str] = (),
 ) -> Dict[str, Any]:
     """Run the benchmark, write ``output/benchmark.json``, and return its content.
 
@@ -45,7 +45,8 @@ def run(
         progress: called with a line of text for each step.
         trained: decode with these models instead of models with random weights.
         real: train on this text instead of a random batch.
-        variants: what models with random weights are timed with.
+        attention: names for :func:`fairseq_rela.benchmark.models.choose_variants`, of what is compared in training and
+            decoding; by default the variants of Table 2.
 
     Raises:
         InputError: a part or the device is unknown or missing, torch is older than 2, ``output`` cannot be written,
@@ -60,10 +61,10 @@ def run(
         torch.set_num_threads(threads)
     where = torch.device(device)
     loaded = trained_models.load(trained, where, plan.dtype) if trained is not None and "decoding" in parts else None
-    if real is not None:
-        models.choose_variants(real.attention)  # raises errors before the long measurements
+    variants = models.choose_variants(attention) if attention else models.CANDIDATES
     result: Dict[str, Any] = {**describe(where), "plan": {"seconds": plan.seconds, "rounds": list(plan.rounds)}}
-    for part, found in _measure(plan, where, parts, progress, real, variants):
+    untrained = [part for part in parts if part != "decoding" or loaded is None]
+    for part, found in _measure(plan, where, untrained, progress, variants, real):
         result[part] = found
         write_json(output / "benchmark.json", result)
     if loaded is not None:
@@ -71,10 +72,6 @@ def run(
         result["trained"] = trained_models.describe(trained, loaded)
         synchronise = plan.timing("decoding", 1, where).synchronise
         result["decoding"] = trained_models.decode(loaded, trained, where, plan.dtype, synchronise)
-    elif "decoding" in parts:
-        for cells in _decoding(plan, where, progress, variants):
-            result["decoding"] = cells
-            write_json(output / "benchmark.json", result)
     result["load_after"] = _load()
     write_json(output / "benchmark.json", result)
     return result
@@ -85,10 +82,10 @@ def _measure(
     where: torch.device,
     parts: Sequence[str],
     progress: Callable[[str], Any],
-    real: Optional[real_text.Request],
     variants: models.Variants,
+    real: Optional[real_text.Request],
 ) -> Iterator[Tuple[str, Any]]:
-    """Yield the name and the result of each part but decoding; ``core`` and ``op`` grow with each setting."""
+    """Yield the name and the result of each part; those of ``core``, ``op`` and ``decoding`` grow with each setting."""
     if "parameters" in parts:
         progress("parameters")
         yield "parameters", models.parameters(models.Size())
@@ -102,12 +99,15 @@ def _measure(
             yield "op", [{**cell, "clock": operator_clock(where)} for cell in cells]
     if "training" in parts:
         progress("training")
-        yield "training", _training(plan, where, real, variants)
+        yield "training", _training(plan, where, variants, real)
     if "lm" in parts:
         progress("language models, by the length of contexts")
         size, tokens, lengths = plan.lm
         timing = plan.timing("lm", len(lengths), where)
         yield "lm", language_model.training(size, tokens, lengths, where, plan.dtype, timing)
+    if "decoding" in parts:
+        for cells in _decoding(plan, where, progress, variants):
+            yield "decoding", cells
 
 
 def _refuse_impossible(parts: Sequence[str], device: str) -> None:
@@ -134,12 +134,12 @@ def _cells(
 
 
 def _training(
-    plan: Plan, device: torch.device, real: Optional[real_text.Request], variants: models.Variants
+    plan: Plan, device: torch.device, variants: models.Variants, real: Optional[real_text.Request]
 ) -> Dict[str, Any]:
     size, tokens, length = plan.training
     timing = plan.timing("training", 1, device)
     if real is not None:
-        return real_text.train(real, size, tokens, device, plan.dtype, timing.synchronise)
+        return real_text.train(real, variants, size, tokens, device, plan.dtype, timing.synchronise)
     return models.training(size, tokens, length, device, plan.dtype, timing, variants)
 
 

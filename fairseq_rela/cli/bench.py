@@ -75,7 +75,6 @@ def _bench(options: Options) -> None:
     logging.getLogger("fairseq_rela.attention").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*mismatched key_padding_mask")  # from torch, in fairseq's attention
     from ..benchmark.figures import draw
-    from ..benchmark.models import CANDIDATES, choose_variants
     from ..benchmark.plan import make_plan
     from ..benchmark.run import run
     from ..benchmark.shown import describe_result
@@ -87,9 +86,8 @@ def _bench(options: Options) -> None:
     kind = "-trained" if trained is not None else "-data" if real is not None else ""
     folder = options.output / (options.name or options.device + ("-quick" if options.quick else "") + kind)
     plan = make_plan(options.device, options.quick, _numbers(options, "lengths"))
-    variants = choose_variants(options.attention) if options.attention else CANDIDATES
     say = partial(print, flush=True)
-    result = run(folder, plan, options.device, parts, options.threads, say, trained, real, variants)
+    result = run(folder, plan, options.device, parts, options.threads, say, trained, real, options.attention or ())
     print(describe_result(result))
     drawn = [] if options.no_figures else draw(result, folder)
     print(f"{folder}: benchmark.json" + (" and figures" if drawn else ""))
@@ -136,11 +134,10 @@ def _decoding_request(options: Options, default: Dict[str, Any]) -> Any:
 
 def _training_request(options: Options, default: Dict[str, Any]) -> Any:
     """Return what to train on real text, with defaults for options that are not given."""
-    from ..benchmark.models import CANDIDATES
     from ..benchmark.real_text import Request
 
     steps = options.steps or default["quick_steps" if options.quick else "steps"]
-    return Request(options.data, tuple(options.attention or CANDIDATES), steps, options.max_tokens)
+    return Request(options.data, steps, options.max_tokens)
 
 
 def _numbers(options: Options, name: str) -> Optional[List[int]]:

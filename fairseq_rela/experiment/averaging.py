@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Optional
 
 from .. import checkpoints
 from ..errors import InputError
@@ -29,8 +30,22 @@ def average_last(folder: Path, number: int, output: Path) -> None:
         _average_chosen(choice, output)
 
 
+def newest_update(average: Path) -> Optional[int]:
+    """Return the newest update in an average, or None if there is none, or it is not the one of its record."""
+    path = _record_of(average)
+    if not (average.is_file() and path.is_file()):
+        return None
+    record = read_json(path)
+    updates = [checkpoint["updates"] for checkpoint in record["checkpoints"]]
+    return max(updates) if record["sha256"] == sha256(average) else None
+
+
+def _record_of(average: Path) -> Path:
+    return average.with_name(f"{average.name}.json")
+
+
 def _average_chosen(choice: checkpoints.Choice, output: Path) -> None:
-    record_path = output.with_name(output.name + ".json")
+    record_path = _record_of(output)
     record = {
         "checkpoints": [{"file": f.path.name, "updates": f.updates, "sha256": sha256(f.path)} for f in choice.chosen],
         "save_interval": choice.interval,

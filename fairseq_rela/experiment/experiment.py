@@ -11,7 +11,7 @@ from ..analysis.goldset import GoldSet, open_gold_set
 from ..errors import InputError
 from ..variants import find_variant
 from .composed import composed_values
-from .naming import SITES_KEYS, run_name, split_override
+from .naming import SITES_KEYS, keys_of, run_name, split_override
 from .tasks import Task, load_task
 
 # options that the attention of the first model may refuse
@@ -143,7 +143,7 @@ class Experiment:
 
     def _check_first(self, first: "Experiment") -> None:
         find_variant(first.attention)
-        keys = {split_override(override)[0] for override in self.overrides}
+        keys = keys_of(self.overrides)
         if self.start is not None or keys & {"checkpoint.finetune_from_model", "checkpoint.restore_file"}:
             raise InputError("--override +start names the model to start from; leave out --start and other checkpoints")
         length = {"optimization.max_epoch", "optimization.max_update"}

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from typing import List, Sequence, Tuple
+from typing import Iterable, List, Sequence, Set, Tuple
 
 from ..variants import SITES
 
@@ -16,6 +16,11 @@ def split_override(override: str) -> Tuple[str, str]:
     """Return key and value of a Hydra override such as ``++key=value`` or ``~key``."""
     name, _, value = override.lstrip("+~").partition("=")
     return name, value.strip("'\"")
+
+
+def keys_of(overrides: Iterable[str]) -> Set[str]:
+    """Return the keys that Hydra overrides set."""
+    return {split_override(override)[0] for override in overrides}
 
 
 def split_sites(value: str) -> List[str]:

@@ -7,7 +7,7 @@ from typing import List, Optional, Sequence
 from ..checkpoints import Found
 from ..errors import InputError
 from ..safe_loading import load
-from .naming import split_override
+from .naming import keys_of, split_override
 
 
 def start_file(overrides: Sequence[str]) -> Optional[Path]:
@@ -15,10 +15,6 @@ def start_file(overrides: Sequence[str]) -> Optional[Path]:
     keys = ("checkpoint.restore_file", "checkpoint.finetune_from_model")
     given = [value for key, value in map(split_override, overrides) if key in keys]
     return next((Path(value) for value in given if value not in ("null", "checkpoint_last.pt")), None)
-
-
-def _key(override: str) -> str:
-    return split_override(override)[0]
 
 
 def restore_file(folder: Path, overrides: Sequence[str], good: Optional[Found]) -> Optional[Path]:
@@ -39,7 +35,7 @@ def restore_file(folder: Path, overrides: Sequence[str], good: Optional[Found]) 
         raise InputError(f"{folder}: none of its checkpoints can be loaded; remove the folder and train again")
     if good.path == last:
         print(f"resuming from update {good.updates:,}")
-        return last if "checkpoint.restore_file" in map(_key, overrides) else None
+        return last if "checkpoint.restore_file" in keys_of(overrides) else None
     print(f"{last}: damaged or missing; resuming from {good.path.name} at update {good.updates:,}")
     return good.path
 

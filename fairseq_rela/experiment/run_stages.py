@@ -12,7 +12,7 @@ from ..files.lines import read_lines
 from ..files.records import read_record, sha256, write_json
 from ..register import load_plugin
 from . import scoring, training, translation
-from .averaging import average_last
+from .averaging import average_last, newest_update
 from .decoding import load_decoding
 from .experiment import Experiment
 from .shown import describe_attention, describe_score
@@ -45,12 +45,8 @@ def average(experiment: Experiment) -> None:
 
 def is_averaged(experiment: Experiment) -> bool:
     """Return whether the average is that of the finished training; its checkpoints may have been removed since."""
-    path = experiment.average.with_name(f"{experiment.average.name}.json")
-    if not (experiment.average.is_file() and path.is_file()):
-        return False
-    record, trained = read_record(path), read_record(experiment.run / "train.json")
-    updates = max(checkpoint["updates"] for checkpoint in record["checkpoints"])
-    return updates == trained["updates"] and record["sha256"] == sha256(experiment.average)
+    updates = newest_update(experiment.average)
+    return updates is not None and updates == read_record(experiment.run / "train.json")["updates"]
 
 
 def translate(experiment: Experiment) -> None:

@@ -16,7 +16,7 @@ from ..user_dir import user_code, user_dir
 from ..variants import find_variant
 from . import resuming
 from .composed import attention_overrides, checksums, runs_with_updates_of, update_tokens
-from .naming import changes_the_model, split_override
+from .naming import changes_the_model, keys_of, split_override
 from .progress import TrainingProgress
 from .run_record import is_trained, record_start
 from .tasks import load_task, require_task
@@ -59,7 +59,7 @@ def train(
     if folder.pair != meant:
         print(f"warning: {data} holds {folder.pair}, and {task} is made for {meant}", file=sys.stderr)
     folder.refuse_changed(name for name in folder.outputs if name.endswith((".bin", ".idx", ".txt")))
-    keys = {split_override(override)[0] for override in overrides}
+    keys = keys_of(overrides)
     if start is None and "start" in keys and _START not in keys:
         raise InputError(f"+start: name the model to start from by --override {_START}=FILE, or use `rela reproduce`")
     training = _Training(task, attention, folder, save_dir.resolve(), overrides, start)
@@ -180,7 +180,7 @@ def check_overrides(task: str, overrides: Sequence[str]) -> None:
             raise InputError(f"--override {override}: give {_RESERVED[name]} instead")
         if name == "model._name" and not value.startswith("transformer_rela"):
             raise InputError(f"--override {override}: not a model of this plugin; train it by fairseq-train")
-    keys = {split_override(override)[0] for override in overrides}
+    keys = keys_of(overrides)
     for run in (override for override in overrides if not changes_the_model(override)):
         before, now = update_tokens(task), update_tokens(task, [run])
         if before and now and now != before and not keys & {"dataset.max_tokens", "dataset.batch_size"}:

@@ -39,7 +39,7 @@ def collect(folder: StudyFolder) -> Dict[str, Any]:
     expected = by_measure(baseline)
     for row in rows:
         values = by_measure(row)
-        row["mean"] = {name: _mean(list(by_seed.values())) for name, by_seed in values.items()}
+        row["mean"] = {name: summarise(list(by_seed.values())).record for name, by_seed in values.items()}
         if row is not baseline:
             differences = {name: paired_difference(values[name], expected.get(name, {})) for name in values}
             row["difference"] = {name: value for name, value in differences.items() if value is not None}
@@ -75,11 +75,6 @@ def _collect_row(folder: StudyFolder, row: Row) -> Dict[str, Any]:
     }
 
 
-def _mean(values: List[float]) -> Dict[str, Any]:
-    found = summarise(values)
-    return {"mean": found.mean, "sd": found.sd, "n": found.n}
-
-
 def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Optional[Dict[str, Any]]:
     """Return the mean of ``values - baseline`` over their common seeds, with its 95 % interval; None if there are none.
 
@@ -92,8 +87,12 @@ def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]
     found = paired(values, baseline)
     if found is None:
         return None
-    bounds = None if found.interval is None else list(found.interval)
-    return {"mean": found.mean, "interval": bounds, "n": found.n, "seeds": sorted(values.keys() & baseline.keys())}
+    return {
+        "mean": found.mean,
+        "interval": found.bounds,
+        "n": found.n,
+        "seeds": sorted(values.keys() & baseline.keys()),
+    }
 
 
 def _sentences(rows: List[Dict[str, Any]]) -> Optional[int]:
