@@ -130,11 +130,12 @@ def compare_dictionaries_in_training() -> None:
 
         def read_and_compare(path: str, *more: Any, **options: Any) -> Any:
             state = read(path, *more, **options)
-            with one_line_in_fairseq():
-                refuse_other_dictionaries((state.get("task_state") or {}).get(TASK_STATE), given, path, "the data")
+            if given is not None:
+                with one_line_in_fairseq():
+                    refuse_other_dictionaries((state.get("task_state") or {}).get(TASK_STATE), given, path, "the data")
             return state
 
-        checkpoint_utils.load_checkpoint_to_cpu = read if given is None else read_and_compare
+        checkpoint_utils.load_checkpoint_to_cpu = read_and_compare
         try:
             return load(self, *args, **kwargs)
         finally:

@@ -169,12 +169,13 @@ class ThresholdedReLU(nn.Module):
         Args:
             num_updates: the number of updates that are done.
         """
-        if num_updates == self._update or (self.options.value is None and self.options.target is None):
+        value, target = self.options.value, self.options.target
+        if num_updates == self._update or (value is None and target is None):
             return
         self._update = num_updates
         part = min(1.0, num_updates / self.options.warmup) if self.options.warmup else 1.0
-        if self.options.target is None:
-            self.threshold.fill_(part * self.options.value)
+        if value is not None:
+            self.threshold.fill_(part * value)
             return
         total = _mean_over_workers(self.observed)
         found = part * total[0] / total[1]

@@ -85,7 +85,7 @@ def align(
         if head not in names:
             raise InputError(f"--head {head}: no such head; choose from {', '.join(names)}")
         chosen, why = names.index(head), {"rule": "given"}
-    elif back is not None:
+    elif reverse is not None and back is not None:
         others, backward, _ = _positions(reverse, back, target, source, tokenised)
         chosen, why = _by_agreement(names, forward[:JUDGED], others, backward[:JUDGED])
         record["reverse"] = {"checkpoint": str(reverse), "sha256": sha256(reverse)}
@@ -142,7 +142,7 @@ def measure_gold_set(checkpoint: Path, data: DataFolder, gold_set: GoldSet) -> D
         links = collect_links(checkpoint, pairs.folder, SUBSET, pairs.words)
     return {
         "gold": gold_set.record,
-        "alignment": links.error_rates(gold_set.links, expected),
+        "alignment": links.error_rates(str(gold_set.links), expected),
         "links": links.result(),
         "gold_text": pairs.record,
     }

@@ -92,7 +92,7 @@ def analyze(
         **levels[first].result(),
         **{name: levels[name].result() for name in others},
         "layer_attention": chosen.layer_attention,
-        "alignment": None if gold is None or links is None else links.error_rates(chosen.gold, gold),
+        "alignment": None if gold is None or links is None else links.error_rates(str(chosen.gold), gold),
         "wake": wake.result(),
         "examples": {"format": FORMAT, "label": record["label"], "sentences": examples.result()},
         "links": None if links is None else links.result(),

@@ -7,7 +7,7 @@ import numpy
 
 from ..errors import InputError
 from .orders import DEFAULT_BY
-from .summaries import summarise
+from .summaries import summary_of
 
 # order of orders.ORDERS to the key of its area under the ROC curve in a record
 AREAS = {"log_probability": "logprob_auc", "null_rate": "null_rate_auc", "both": "both_auc"}
@@ -67,11 +67,11 @@ def combine(results: Sequence[Dict[str, Any]]) -> Dict[str, Dict[str, Any]]:
     for kind in results[0]["kinds"]:
         areas = [one["kinds"][kind] for one in results]
         summary[kind] = {
-            order: summarise([area[key] for area in areas]).record
+            order: summary_of([area[key] for area in areas]).record
             for order, key in AREAS.items()
             if all(key in area for area in areas)
         }
-        difference = summarise([area["null_rate_auc"] - area["logprob_auc"] for area in areas])
+        difference = summary_of([area["null_rate_auc"] - area["logprob_auc"] for area in areas])
         summary[kind]["difference"] = {**difference.record, "interval": difference.bounds}
     return summary
 

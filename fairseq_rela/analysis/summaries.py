@@ -39,10 +39,12 @@ def summarise(numbers: Sequence[float]) -> Optional[Summary]:
     The sample standard deviation is :math:`s = \sqrt{\sum_i (x_i - \bar x)^2 / (n - 1)}`, and Student's 95 % interval
     of the mean :math:`\bar x \pm t_{0.975, n-1}\, s / \sqrt n`.
     """
-    n = len(numbers)
-    if not n:
-        return None
-    mean = fmean(numbers)
+    return summary_of(numbers) if numbers else None
+
+
+def summary_of(numbers: Sequence[float]) -> Summary:
+    """Return the same as :func:`summarise`, of at least one number."""
+    n, mean = len(numbers), fmean(numbers)
     if n == 1:
         return Summary(mean, None, n, None)
     from scipy.stats import t  # takes half a second

@@ -31,7 +31,7 @@ def measured_sparsity(analysis: Dict[str, Any]) -> Dict[str, float]:
 def describe_target(analysis: Dict[str, Any]) -> Optional[str]:
     """Return a line with the target and the share of exact zeros of each site, or None without a target."""
     target, found = analysis.get("sparsity_target"), measured_sparsity(analysis)
-    if not found:
+    if target is None or not found:
         return None
     missed = [site for site, share in found.items() if abs(share - target) > TOLERANCE]
     points = f"{100 * TOLERANCE:.0f} points"

@@ -122,6 +122,7 @@ class FusedAttention(VariantAttention):
             key = value = query
         elif self.encoder_decoder_attention:
             value = key
+        assert key is not None and value is not None  # they are given where neither case applies
         dropout = self.dropout_module
         dtype = dtype_of(self)
         if not kernel.takes_half:

@@ -59,8 +59,10 @@ def observe_projections(
     if is_future_mask(attn_mask):
         future = torch.arange(src_len, device=q.device)[None, :] > t[:, None]  # (N, S)
         scores = scores.masked_fill(future[:, None], -torch.inf)
-    elif attn_mask is not None:
-        scores = scores + as_minus_infinity(attn_mask)[t][:, None]
+    else:
+        forbidden = as_minus_infinity(attn_mask)
+        if forbidden is not None:
+            scores = scores + forbidden[t][:, None]
     if key_padding_mask is not None:
         scores = scores.masked_fill(key_padding_mask.to(torch.bool)[b][:, None], -torch.inf)
     threshold.observe(allowed_only(scores, _padded_queries(attention, key_padding_mask), b, t), each)

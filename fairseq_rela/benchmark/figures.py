@@ -101,7 +101,9 @@ def _memory(result: Dict[str, Any]) -> Any:
 
 
 def _decoding(result: Dict[str, Any]) -> Any:
-    return speed_figure(speeds_of(result)).draw()
+    figure = speed_figure(speeds_of(result))
+    assert figure is not None  # the part is there
+    return figure.draw()
 
 
 def _lm(result: Dict[str, Any]) -> Any:

@@ -60,18 +60,19 @@ def run(
     if threads is not None:
         torch.set_num_threads(threads)
     where = torch.device(device)
-    loaded = trained_models.load(trained, where, plan.dtype) if trained is not None and "decoding" in parts else None
+    request = trained if "decoding" in parts else None
+    loaded = None if request is None else trained_models.load(request, where, plan.dtype)
     variants = models.choose_variants(attention) if attention else models.CANDIDATES
     result: Dict[str, Any] = {**describe(where), "plan": {"seconds": plan.seconds, "rounds": list(plan.rounds)}}
     untrained = [part for part in parts if part != "decoding" or loaded is None]
     for part, found in _measure(plan, where, untrained, progress, variants, real):
         result[part] = found
         write_json(output / "benchmark.json", result)
-    if loaded is not None:
+    if request is not None and loaded is not None:
         progress("decoding by trained models")
-        result["trained"] = trained_models.describe(trained, loaded)
+        result["trained"] = trained_models.describe(request, loaded)
         synchronise = plan.timing("decoding", 1, where).synchronise
-        result["decoding"] = trained_models.decode(loaded, trained, where, plan.dtype, synchronise)
+        result["decoding"] = trained_models.decode(loaded, request, where, plan.dtype, synchronise)
     result["load_after"] = _load()
     write_json(output / "benchmark.json", result)
     return result

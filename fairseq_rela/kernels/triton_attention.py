@@ -234,7 +234,9 @@ def _launch(
     options: Options,
 ) -> None:
     """Run a kernel with one program for each sentence, head and tile of the outputs; tiles of a head are neighbours."""
-    if not outputs[0].numel():
+    first = outputs[0]
+    assert first is not None  # only the sums of grad_q can be missing
+    if not first.numel():
         return
     q, k = inputs[:2]
     scale, num_heads, causal, limit, seed = options
@@ -242,7 +244,7 @@ def _launch(
     block_d, longest = block_of(head_dim), block_of(max(q.size(0), k.size(0)))
     tiles = default_tiles(name, q.dtype, block_d, _capability(q.device), min(longest, LONG))
     rows = tiles.keys if name == "grad_kv" else tiles.queries
-    grid = (triton.cdiv(outputs[0].size(0), rows) * q.size(1) * num_heads,)
+    grid = (triton.cdiv(first.size(0), rows) * q.size(1) * num_heads,)
     strides = [stride for x in inputs for stride in x.stride()]
     with on_device(q.device):
         kernel[grid](
@@ -252,7 +254,7 @@ def _launch(
             *outputs,
             *strides,
             *((0, 0) if mask is None else mask.stride()),
-            *outputs[0].stride()[:2],
+            *first.stride()[:2],
             q.size(0),
             k.size(0),
             scale,

@@ -46,9 +46,9 @@ class Choice:
             raise InputError(f"--by {self.by} needs the share of heads to remove, such as --remove 0.25")
 
     @property
-    def threshold(self) -> Optional[float]:
-        """The null rate from which heads are removed, or None if a share of them is."""
-        return (self.null_rate or 1.0) if self.remove is None else None
+    def threshold(self) -> float:
+        """The null rate from which heads are removed, unless a share of them is."""
+        return 1.0 if self.null_rate is None else self.null_rate
 
 
 def number_of(share: float, heads: int) -> int:
@@ -90,7 +90,7 @@ def choose(heads: Sequence[Head], choice: Choice, rates: Dict[Head, float], rise
             "--by null: the heads of this model are never null; give --by loss or --by random, and --remove"
         )
     order = in_order(heads, choice.by, choice.seed, rates if choice.by == "null" else rises)
-    if choice.threshold is None:
+    if choice.remove is not None:
         chosen = order[: number_of(choice.remove, len(heads))]
         if not chosen:
             raise InputError(f"--remove {choice.remove}: not even one of {len(heads)} heads; give a larger share")

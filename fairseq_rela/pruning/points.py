@@ -9,7 +9,7 @@ import copy
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterator, NamedTuple, Sequence
 
 import torch
 from torch import nn
@@ -148,12 +148,13 @@ def _translate(model: nn.Module, task: Any, data: DataFolder, decoding: Decoding
     task.load_dataset("test")
     dataset, target = task.dataset("test"), data.settings.target_lang
     generator = make_generator(task, model, decoding)
-    lines: List[Optional[str]] = [None] * len(dataset)
+    hypotheses: Dict[int, str] = {}
     pieces = 0
     for batch in make_batches(model, task, dataset, "test", decoding.max_tokens):
         for index, found in zip(batch["id"].tolist(), task.inference_step(generator, [model], batch)):
-            lines[index] = task.target_dictionary.string(found[0]["tokens"])
+            hypotheses[index] = task.target_dictionary.string(found[0]["tokens"])
             pieces += len(found[0]["tokens"]) - 1
+    lines = [hypotheses[index] for index in range(len(dataset))]
     references = list(read_lines(data.path / "raw" / f"test.{target}"))
     scores = score(lines, references, target, data.settings.tokeniser, truecased=data.settings.truecase)
     return {"bleu": scores["bleu"], "signature": scores["signature"], "pieces": pieces, "sentences": len(lines)}

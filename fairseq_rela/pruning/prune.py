@@ -69,7 +69,12 @@ def prune(checkpoint: Path, data: Path, output: Path, choice: Choice, subset: st
     record = {
         **{"format": FORMAT, "checkpoint": str(checkpoint), "sha256": sha256(checkpoint)},
         **{"data": checksums, "subset": subset},
-        **{"by": choice.by, "remove": choice.remove, "null_rate": choice.threshold, "seed": choice.seed},
+        **{
+            "by": choice.by,
+            "remove": choice.remove,
+            "null_rate": choice.threshold if choice.remove is None else None,
+            "seed": choice.seed,
+        },
         "rela_heads": left,
         "parameters": {"before": before, "after": count_parameters(model)},
         "loss": {"before": loss, "after": losses(model, task, subset)[0]},

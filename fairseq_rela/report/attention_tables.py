@@ -1,5 +1,6 @@
 """Tables 5 and 6 of the paper (alignment error rates, head diversity), and null rates of the mean over heads."""
 
+from statistics import fmean
 from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from ..variants import SITES
@@ -33,7 +34,7 @@ def _for_each(
     groups: Sequence[Group], has: Callable[[Run], bool], make: Callable[[Optional[Group]], Table]
 ) -> List[Table]:
     some = [group._replace(runs=list(filter(has, group.runs))) for group in groups if any(map(has, group.runs))]
-    return [make(group) for group in some or [None]]
+    return [make(group) for group in some] or [make(None)]
 
 
 def _paired(group: Optional[Group], keys: Sequence[str]) -> List[Tuple[str, Optional[str], List[Run]]]:
@@ -68,7 +69,7 @@ def _table_5(group: Optional[Group]) -> Table:
         published = paper.TABLE_5[key] if key else [None] * 4
         cells = [row_name(name)]
         for one, (kind, of) in zip(published, _AER_MEANS.values()):
-            ours = mean_and_deviation([run.alignment[kind][of] for run in runs], 2, 100)
+            ours = mean_and_deviation([run.alignment[kind][of] for run in runs if run.alignment], 2, 100)
             cells += [Cell(number(one, 2), "n paper"), Cell(ours or NONE, "n other")]
         rows.append(cells)
     note = (
@@ -98,7 +99,9 @@ def _against_softmax(group: Group) -> Iterator[str]:
     """
     rows = [(common_label(runs), runs[0].attention, _aer_means(runs)) for runs in by_settings(group.runs)]
     softmax = next((means for _, attention, means in rows if attention == "softmax"), None)
-    for label, attention, means in rows if softmax else ():
+    if softmax is None:
+        return
+    for label, attention, means in rows:
         if attention == "softmax":
             continue
         less = {name: 100 * (softmax[name] - value) for name, value in means.items()}
@@ -113,7 +116,8 @@ def _against_softmax(group: Group) -> Iterator[str]:
 
 
 def _aer_means(runs: Sequence[Run]) -> Dict[str, float]:
-    return {name: mean([run.alignment[kind][of] for run in runs]) for name, (kind, of) in _AER_MEANS.items()}
+    found = [run.alignment for run in runs if run.alignment]
+    return {name: fmean(one[kind][of] for one in found) for name, (kind, of) in _AER_MEANS.items()}
 
 
 # ------------------------------------------------------------------------------------------------------------ Table 6

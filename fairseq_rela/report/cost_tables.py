@@ -47,7 +47,7 @@ def _measured(speeds: Optional[Speeds]) -> Dict[str, Dict[str, float]]:
 
 
 def _speed_notes(speeds: Optional[Speeds]) -> List[str]:
-    if not _measured(speeds):
+    if speeds is None or not _measured(speeds):
         return ["Speeds are not measured yet; see what is missing."]
     about = (speeds.about_training, speeds.about_decoding if speeds.decoding else "")
     return [

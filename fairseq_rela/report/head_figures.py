@@ -79,9 +79,11 @@ def _choose_cross(run: Run, example: Example) -> List[_Chosen]:
     layers = example.weights["cross"]
     layer = len(layers) - 1
     chosen = []
-    if run.alignment:
-        kind = min(("normal", "shifted"), key=lambda kind: run.alignment[kind]["best"]["aer"])
-        entries = run.alignment[kind]["layers"]
+    alignment = run.alignment
+    if alignment:
+        errors = {kind: alignment[kind]["best"]["aer"] for kind in ("normal", "shifted")}
+        kind = min(errors, key=lambda one: errors[one])
+        entries = alignment[kind]["layers"]
         layer = min(range(len(entries)), key=lambda i: entries[i]["heads"][entries[i]["best_head"]]["aer"])
         layer = min(layer, len(layers) - 1)
         head = entries[layer]["best_head"]

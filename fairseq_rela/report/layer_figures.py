@@ -67,8 +67,8 @@ def _sparsity(group: Group, styles: Dict[str, plots.Style]) -> Optional[Figure]:
 
 
 def _alignment(group: Group, styles: Dict[str, plots.Style]) -> Optional[Figure]:
-    runs = [run for run in group.runs if run.alignment]
-    if not runs:
+    aligned = [(run, run.alignment) for run in group.runs if run.alignment]
+    if not aligned:
         return None
     rows, panels = [], []
     for kind, title in (
@@ -76,8 +76,8 @@ def _alignment(group: Group, styles: Dict[str, plots.Style]) -> Optional[Figure]
         ("shifted", "shifted: step i with target word i \u2212 1"),
     ):
         lines = []
-        for run in runs:
-            layers = run.alignment[kind]["layers"]
+        for run, alignment in aligned:
+            layers = alignment[kind]["layers"]
             best = [layer["heads"][layer["best_head"]]["aer"] for layer in layers]
             mean = [layer["layer_attention"]["aer"] for layer in layers]
             for name, values, dashed in (("best head", best, False), ("layer attention", mean, True)):

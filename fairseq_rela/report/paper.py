@@ -47,7 +47,7 @@ TABLE_1 = (
     *(
         Ablation(variant.row, variant.label + " baseline" * (name == BASELINE), name, SITES, *_ALL_SITES_BLEU[name])
         for name, variant in VARIANTS.items()
-        if name in _ALL_SITES_BLEU
+        if variant.row is not None and name in _ALL_SITES_BLEU
     ),
     Ablation(11, "ReLA-g, encoder attention only", "rela_g", ("encoder",), 26.3, 27.00),
     Ablation(12, "ReLA-g, decoder self-attention only", "rela_g", ("decoder",), 27.0, 27.70),

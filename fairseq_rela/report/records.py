@@ -70,7 +70,7 @@ def _load_run(folder: Path) -> Run:
         _check_wake(files.get("analysis", {}))
         _check_positions(files.get("analysis", {}))
         _check_alignment(files.get("analysis", {}).get("alignment"))
-    attention, sites = _attention(folder, files, by_level.get(level, {}))
+    attention, sites = _attention(folder, files, by_level.get(level or "", {}))
     analysis = files.get("analysis", {})
     label = analysis.get("label") or (attention and attention_label(attention, sites)) or folder.name
     return Run(

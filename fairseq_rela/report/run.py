@@ -94,7 +94,7 @@ class Run(NamedTuple):
     @property
     def layers(self) -> Dict[str, List[Layer]]:
         """Site to its layers at the level that the report shows."""
-        return self.by_level.get(self.level, {})
+        return self.by_level.get(self.level or "", {})
 
     @property
     def is_language_model(self) -> bool:

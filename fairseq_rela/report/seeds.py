@@ -54,7 +54,8 @@ def seeds_note(runs: Sequence[Run]) -> str:
 
 def mean(values: Sequence[Optional[float]]) -> Optional[float]:
     """Return the mean, or None if a value is None or there are no values."""
-    return None if not values or None in values else statistics.fmean(values)
+    there = [value for value in values if value is not None]
+    return statistics.fmean(there) if there and len(there) == len(values) else None
 
 
 def mean_and_deviation(values: Sequence[Optional[float]], digits: int, scale: float = 1.0) -> Optional[str]:
@@ -65,8 +66,8 @@ def mean_and_deviation(values: Sequence[Optional[float]], digits: int, scale: fl
         digits: digits after the decimal point.
         scale: factor for mean and deviation.
     """
-    average = mean(values)
-    if average is None:
+    there = [value for value in values if value is not None]
+    if not there or len(there) < len(values):
         return None
-    text = f"{scale * average:.{digits}f}"
-    return text if len(values) == 1 else f"{text} ± {scale * statistics.stdev(values):.{digits}f}"
+    text = f"{scale * statistics.fmean(there):.{digits}f}"
+    return text if len(there) == 1 else f"{text} ± {scale * statistics.stdev(there):.{digits}f}"

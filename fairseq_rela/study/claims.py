@@ -95,7 +95,7 @@ def judge(study: Dict[str, Any]) -> List[Claim]:
 
 def margin() -> float:
     """Return the largest absolute difference in BLEU between ReLA-g and softmax on the paper's tasks (Tables 1, 3)."""
-    bleu = {row.attention: row.bleu for row in paper.TABLE_1[:10]}
+    bleu = {row.attention: row.bleu for row in paper.TABLE_1[:10] if row.bleu is not None}
     pairs = [(bleu["rela_g"], bleu["softmax"])]
     pairs += [(task["rela_g"], task["softmax"]) for task in paper.TABLE_3.values()]
     return round(max(abs(first - second) for first, second in pairs), 2)
@@ -264,7 +264,7 @@ def _diversity(study: Dict[str, Any]) -> List[Claim]:
             found.append(Check(f"{site}, \u03c4 = {tau}", paired(ours, theirs), True, 0, digits=3, unit="nats"))
         return found
 
-    first, *others = (tau for attention, tau in paper.TABLE_6 if attention == "rela_g")
+    first, *others = (tau for attention, tau in paper.TABLE_6 if attention == "rela_g" and tau is not None)
     lower = [check for tau in others for check in checks(tau)]
     return [
         _claim("Heads of ReLA-g are more diverse than those of softmax (Figure 5)", checks(first), ""),
@@ -294,12 +294,8 @@ def _ranking(study: Dict[str, Any]) -> List[Claim]:
     if not kinds:
         return []
     found = [Check(kind.replace("_", " "), mean(row, start + kind), True, 0.5) for kind in kinds]
-    better = [
-        kind
-        for kind in kinds
-        if mean(row, f"auc.log_probability.{kind}") is not None
-        and mean(row, start + kind).mean > mean(row, f"auc.log_probability.{kind}").mean
-    ]
+    pairs = [(kind, mean(row, start + kind), mean(row, f"auc.log_probability.{kind}")) for kind in kinds]
+    better = [kind for kind, null, own in pairs if null is not None and own is not None and null.mean > own.mean]
     says = f"Ahead of the model's own log-probability on average: {text.join(better).replace('_', ' ') or 'none'}."
     return [_claim("The null rate of cross-attention finds wrong pairs (section 5.2; area under ROC)", found, says)]
 

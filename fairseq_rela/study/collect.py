@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
-from ..analysis.summaries import paired, summarise
+from ..analysis.summaries import paired, summary_of
 from ..errors import InputError
 from ..files.lines import read_lines
 from ..files.records import read_json, sha256, write_json
@@ -39,7 +39,7 @@ def collect(folder: StudyFolder) -> Dict[str, Any]:
     expected = by_measure(baseline)
     for row in rows:
         values = by_measure(row)
-        row["mean"] = {name: summarise(list(by_seed.values())).record for name, by_seed in values.items()}
+        row["mean"] = {name: summary_of(list(by_seed.values())).record for name, by_seed in values.items()}
         if row is not baseline:
             differences = {name: paired_difference(values[name], expected.get(name, {})) for name in values}
             row["difference"] = {name: value for name, value in differences.items() if value is not None}

@@ -207,7 +207,8 @@ def _null_rates(study: Dict[str, Any]) -> Optional[Figure]:
 
 def _readable(study: Dict[str, Any]) -> Tuple[List[Dict[str, Any]], List[Dict[str, Any]]]:
     """Return the rows with at least half the best mean BLEU, and those below it, which would stretch the axis."""
-    scored = [(row, mean(row, "bleu").mean) for row in in_order(study) if values(row, "bleu")]
+    means = [(row, mean(row, "bleu")) for row in in_order(study)]
+    scored = [(row, found.mean) for row, found in means if found is not None]
     best = max((score for _, score in scored), default=0.0)
     return [row for row, score in scored if score >= best / 2], [row for row, score in scored if score < best / 2]
 
@@ -263,8 +264,8 @@ def _draw_bleu(study: Dict[str, Any], rows: List[Dict[str, Any]], styles: Dict[s
 
     def spread(row: Dict[str, Any], key: str, summary: Optional[Summary], published: Optional[float]) -> plots.Spread:
         points = [entry[key] for entry in _bleu_rows(study, row) if entry[key] is not None]
-        found = (summary.mean, summary.interval) if summary else (None, None)
-        return plots.Spread(names[row["label"]], points, *found, published)
+        spread = plots.Spread(names[row["label"]], points, reference=published)
+        return spread._replace(mean=summary.mean, interval=summary.interval) if summary else spread
 
     scores = [spread(row, "bleu", mean(row, "bleu"), None) for row in rows]
     against = [spread(row, "difference", difference(row, base, "bleu"), paper_difference(study, row)) for row in rows]

@@ -56,6 +56,7 @@ def measure(folder: StudyFolder, labels: Sequence[str], paths: Sequence[Path]) -
     path = folder.path / _FILE
     data = DataFolder(runs[0][0].experiment.data)
     with replace(runs[0][0].experiment, gold_alignment=tuple(paths)).open_gold_set() as gold_set:
+        assert gold_set is not None  # for it has paths
         record = read(folder.path) or {"format": FORMAT, "gold": gold_set.record, "rows": {}}
         if record["gold"] != gold_set.record:
             raise InputError(f"{path} has results of another gold set; remove it to measure this one")

@@ -215,8 +215,9 @@ def gold_name(study: Dict[str, Any]) -> str:
 
 
 def _paper_errors(row: Optional[Dict[str, Any]]) -> Optional[paper.AlignmentErrors]:
-    same = row is not None and row["table_1"] in paper.COMPARED_ROWS
-    return paper.TABLE_5.get(row["attention"]) if same else None
+    if row is None or row["table_1"] not in paper.COMPARED_ROWS:
+        return None
+    return paper.TABLE_5.get(row["attention"])
 
 
 def _table_5(study: Dict[str, Any], measured: Sequence[Dict[str, Any]]) -> Table:

@@ -133,7 +133,7 @@ def sentence(study: Dict[str, Any]) -> str:
     )
     row, base = find_row(study, 7), baseline(study)
     found = difference(row, base, "bleu")
-    if found is None:
+    if found is None or base is None:
         lost = row is not None and diverged(row) and not finished(row)
         missing = "every run of ReLA-g so far diverged" if lost else "ReLA-g is not measured against the baseline yet"
         return f"On {text.study_title(study)}, {missing}; {verdicts}."

@@ -1,6 +1,5 @@
 """Collect the word alignments of all cross-attention heads, and compare them with gold alignments."""
 
-from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
@@ -77,7 +76,7 @@ class Links:
                 lines.append(as_pharaoh(links_of(positions)))
         return files
 
-    def error_rates(self, path: Path, gold: Sequence[Gold]) -> Dict[str, Any]:
+    def error_rates(self, path: str, gold: Sequence[Gold]) -> Dict[str, Any]:
         """Return the entry ``alignment`` of an analysis.
 
         Args:
@@ -85,7 +84,7 @@ class Links:
             gold: the gold links of each sentence.
         """
         rates = dict(zip(ROWS, map(_error_rates, self._counts(gold))))
-        return {"gold": str(path), "sentences": len(gold), **rates}
+        return {"gold": path, "sentences": len(gold), **rates}
 
     def _counts(self, gold: Sequence[Gold]) -> List[List[List[Counts]]]:
         """Return the counts of :func:`fairseq_rela.analysis.aer.count` by kind, layer and head."""

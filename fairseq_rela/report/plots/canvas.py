@@ -91,7 +91,8 @@ def render(figure: "Figure", kind: str) -> bytes:
 
     FigureCanvasAgg(figure)  # no window, no display
     with settings():
-        if figure.get_layout_engine() is not None and figure.get_layout_engine().adjust_compatible is False:
+        layout = figure.get_layout_engine()
+        if layout is not None and layout.adjust_compatible is False:
             figure.draw_without_rendering()
             figure.set_layout_engine("none")  # the layout is computed once for PNG and SVG
     metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}

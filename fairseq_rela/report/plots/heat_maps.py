@@ -106,7 +106,6 @@ def draw_head_grid(panels: Sequence[Tuple[str, Sequence[Sequence[float]]]]) -> "
     with settings():
         layers = max(len(values) for _, values in panels)
         figure, axes = new_figure(1, len(panels), 0.34 * layers + 1.15)
-        mesh = None
         for axis, (title, values) in zip(axes[0], panels):
             heads = max(map(len, values))
             grid = numpy.full((len(values), heads), numpy.nan)

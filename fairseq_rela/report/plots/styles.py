@@ -4,7 +4,7 @@ from typing import Dict, Optional, Sequence, Tuple
 
 from ...variants import VARIANTS, Style
 
-_STYLES = [variant.style for variant in VARIANTS.values()]
+_STYLES = [variant.style for variant in VARIANTS.values() if variant.style is not None]
 
 
 def choose_styles(models: Sequence[Tuple[str, Optional[str]]]) -> Dict[str, Style]:
