@@ -75,6 +75,13 @@ def load_anything(path):
     return torch.load(path, map_location="cpu", **options)
 
 
+@pytest.fixture
+def uninitialised(monkeypatch):
+    """Build models without values: drawing them takes most of the time of a large one."""
+    for name in ("normal_", "uniform_", "xavier_uniform_", "kaiming_uniform_"):
+        monkeypatch.setattr(torch.nn.init, name, lambda tensor, *_, **__: tensor)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def warm_python():
     """Start Python's programs by the server of `warm.py`, also those that the package starts."""

@@ -208,19 +208,17 @@ def trainer_of(name, criterion_name=CRITERION_NAME):
 def test_training_lowers_the_loss_of_every_variant(name):
     trainer = trainer_of(name)
     assert type(trainer.criterion) is LabelSmoothedCrossEntropyCriterionWithAlignment
-    batches = [batch_of(reversed_pairs((7, 5, 6, 4), words=6, seed=i)) for i in range(2)]
-    tokens = sum(batch["ntokens"] for batch in batches)
-    epochs = []
-    for _ in range(15):
-        losses = []
-        for batch in batches:
-            trainer.train_step([batch])
-            assert all(p.grad.isfinite().all() for p in trainer.model.parameters() if p.grad is not None)
-            with torch.no_grad():
-                losses.append(trainer.criterion(trainer.model, batch)[2]["alignment_loss"])
-        epochs.append(sum(losses) / tokens)
-    assert all(math.isfinite(loss) and loss >= 0 for loss in epochs)
-    assert epochs[-1] < (0.9 if VARIANTS[name].row else 0.95) * epochs[0]  # sigmoid starts nearly flat
+    batch = batch_of(reversed_pairs((7, 5, 6, 4), words=6))
+
+    def loss():
+        with torch.no_grad():
+            return trainer.criterion(trainer.model, batch)[2]["alignment_loss"]
+
+    before = loss()
+    for _ in range(20):
+        trainer.train_step([batch])
+        assert all(p.grad.isfinite().all() for p in trainer.model.parameters() if p.grad is not None)
+    assert 0 <= loss() < (0.9 if VARIANTS[name].row else 0.95) * before  # sigmoid starts nearly flat
 
 
 def test_weights_are_computed_only_for_a_loss_that_reads_them():
