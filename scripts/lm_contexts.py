@@ -17,20 +17,21 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lm_table import ATTENTIONS, Run, binarise, measure_all, perplexity, train
 
-from fairseq_rela.analysis.summaries import Summary, summarise
+from fairseq_rela.analysis.summaries import paired, summarise
 from fairseq_rela.errors import InputError
 from fairseq_rela.files.outputs import write_whole
 from fairseq_rela.files.records import read_json, write_json
 from fairseq_rela.report import plots
 from fairseq_rela.report.paper import NAMES
 from fairseq_rela.study.tables import markdown as table
-from fairseq_rela.study.text import mean_sd
+from fairseq_rela.study.text import mean_interval, mean_sd
 
 CONTEXTS = (256, 512, 1024, 2048, 4096, 8192)
 
@@ -74,9 +75,9 @@ def measure(run: Run, options: argparse.Namespace) -> Dict[str, Any]:
     return {"perplexity": {str(one): perplexity(checkpoint, data, "test", one, longest) for one in CONTEXTS}}
 
 
-def mean_perplexity(records: Sequence[Dict[str, Any]], name: str, context: int) -> Optional[Summary]:
-    """Return the mean perplexity of the models of an attention on contexts of one length."""
-    return summarise([one["perplexity"][str(context)] for one in records if one["attention"] == name])
+def perplexities(records: Sequence[Dict[str, Any]], name: str, context: int) -> Dict[int, float]:
+    """Return the perplexity of the model of each seed with an attention, on contexts of one length."""
+    return {one["seed"]: one["perplexity"][str(context)] for one in records if one["attention"] == name}
 
 
 def benched(cells: Sequence[Dict[str, Any]], key: str, name: str, context: int) -> Optional[float]:
@@ -98,10 +99,13 @@ def markdown(records: Sequence[Dict[str, Any]], cells: Sequence[Dict[str, Any]])
         values = [benched(cells, key, attention, context) for context in CONTEXTS]
         return [name, *("" if value is None else f"{scale * value:.{digits}f}" for value in values)]
 
+    found = {name: [perplexities(records, name, context) for context in CONTEXTS] for name in ATTENTIONS}
     rows = [
-        [f"perplexity, {NAMES[name]}", *(mean_sd(mean_perplexity(records, name, context), 1) for context in CONTEXTS)]
+        [f"perplexity, {NAMES[name]}", *(mean_sd(summarise([*values.values()]), 1) for values in found[name])]
         for name in ATTENTIONS
     ]
+    differences = [paired(rela, softmax) for softmax, rela in zip(*found.values())]
+    rows.append(["difference", *(mean_interval(one, 1, sign=True) for one in differences)])
     rows.append(row("time of ReLA-g, divided by softmax", "ratio", "rela_g", 2))
     rows += [row(f"peak memory, {NAMES[name]}, MiB", "peak_bytes", name, 0, 2.0**-20) for name in ATTENTIONS]
     return table(["length of a context", *(f"{context:,}" for context in CONTEXTS)], rows, 1) + "\n"
@@ -111,8 +115,8 @@ def draw(records: Sequence[Dict[str, Any]], cells: Sequence[Dict[str, Any]]) -> 
     """Return a PNG file with perplexity, time and memory by the length of a context; arguments as for the table."""
 
     def mean(name: str, context: int) -> Optional[float]:
-        found = mean_perplexity(records, name, context)
-        return found.mean if found else None
+        found = perplexities(records, name, context)
+        return fmean(found.values()) if found else None
 
     values: Dict[Tuple[str, str], Callable[[str, int], Optional[float]]] = {
         ("perplexity of the test set", "for a piece"): mean,

@@ -79,11 +79,12 @@ def test_flex_attention_expresses_relu_but_has_no_gradient_on_a_cpu():
     assert set(op.impossible(cell, CPU)) == set(op.impossible(cell._replace(dropout=0.1), torch.device("cuda")))
 
 
-def test_the_memory_of_the_operator_is_linear_in_the_length():
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_memory_of_the_operator_is_linear_in_the_length(causal):
     """At the same number of tokens it does not grow with the length, and that of stored scores does."""
     peaks = {}
     for length in (1024, 2048):
-        cell = Cell(length, 2048, heads=8, dim=32)
+        cell = Cell(length, 2048, causal, heads=8, dim=32)
         x = op.make_inputs(cell, CPU)
         found, passes = op.candidates(cell, x), Passes((x.q, x.k, x.v), x.grad)
         peaks[length] = {n: peak_bytes(lambda n=n: passes.backward(n, found[n]), CPU) for n in ("rela", "relu")}  # noqa: B023

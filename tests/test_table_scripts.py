@@ -169,10 +169,27 @@ def test_perplexity_time_and_memory_by_the_length_of_a_context(monkeypatch, tmp_
     table = {row[0]: row[1:] for row in cells(script.markdown(records, cells_))}
     assert table["perplexity, softmax"] == [f"{n}.5 (n = 1)" for n in range(1, 7)]
     assert table["perplexity, ReLA-g"][0] == "7.5 (n = 1)"
+    assert table["difference"][0] == "+6.0 (n = 1)"
     assert table["time of ReLA-g, divided by softmax"] == [*5 * ["1.50"], ""]
     assert table["peak memory, ReLA-g, MiB"] == [*5 * ["2"], ""]
     pytest.importorskip("matplotlib")
     assert script.draw(records, cells_).startswith(b"\x89PNG")
+
+
+def test_the_documentation_has_the_perplexities_by_the_length_of_a_context(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    records = json.loads((ROOT / "benchmarks" / "lm_contexts" / "contexts.json").read_text())["runs"]
+    bench = json.loads((ROOT / "benchmarks" / "cpu-quick-lm" / "benchmark.json").read_text())["lm"]
+    page = (ROOT / "docs" / "language-models.md").read_text(encoding="utf-8")
+    shown = page.split("<!-- contexts begin -->\n")[1].split("<!-- contexts end -->")[0]
+    assert shown == load("lm_contexts").markdown(records, bench)
+    # independent of the script: the last column
+    last = {row[0]: row[-1] for row in cells(shown)}
+    for name, label in (("softmax", "softmax"), ("rela_g", "ReLA-g")):
+        values = [one["perplexity"]["8192"] for one in records if one["attention"] == name]
+        assert last[f"perplexity, {label}"] == f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}"
+        assert last[f"peak memory, {label}, MiB"] == f"{bench[-1]['peak_bytes'][name] / 2**20:.0f}"
+    assert {one["made_of"]["updates"] for one in records} == {300} and "for 300 updates" in page
 
 
 # --- performance_tables ------------------------------------------------------------------------------------------

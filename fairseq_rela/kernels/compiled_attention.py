@@ -105,15 +105,16 @@ def _gradients(
     sentences = relu_attention.tiles(query, key, value, attn_mask, key_padding_mask, is_causal)
     for sentence, grad_z, grad_q, grad_k, grad_v in zip(sentences, *(x.split(1) for x in (grad, *grads))):
         parts = zip(sentence, grad_z.split(rows, dim=-2), grad_q.split(rows, dim=-2))
-        for (part, keys, values, mask, padding), z, grad_part in parts:
-            weights = relu_attention.attention_weights(part, keys, mask, padding, scale=scale, threshold=threshold)
+        for (part, keys, values, *masks), z, grad_part in parts:
+            weights = relu_attention.attention_weights(part, keys, *masks, scale=scale, threshold=threshold)
             if dropout_p:
                 weights = relu_attention.drop_by_16_bits(weights, dropout_p, generator)
             z = z * factor
-            grad_v += weights.transpose(-2, -1) @ z
+            seen = keys.size(-2)
+            grad_v[..., :seen, :] += weights.transpose(-2, -1) @ z
             scores = (z @ values.transpose(-2, -1)).masked_fill_(weights == 0, 0.0)
             grad_part.copy_(scores @ keys).mul_(scale)
-            grad_k += (scores.transpose(-2, -1) @ part).mul_(scale)
+            grad_k[..., :seen, :] += (scores.transpose(-2, -1) @ part).mul_(scale)
             if threshold is not None:
                 grad_threshold -= scores.sum(dim=(0, -2, -1))
     return (*grads, grad_threshold)

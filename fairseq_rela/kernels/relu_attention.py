@@ -19,7 +19,7 @@ TILED_FROM = 512  # keys; with fewer, computing the scores twice takes longer th
 CACHED = 32 * 2**20  # bytes; smaller scores are not divided into tiles, because they fit into the caches
 TILE = 16 * 2**20  # bytes of the scores of a tile
 
-Tile = Tuple[Tensor, Tensor, Tensor, Optional[Tensor], Optional[Tensor]]
+Tile = Tuple[Tensor, Tensor, Tensor, Optional[Tensor], Optional[Tensor], Optional[int]]
 
 
 def attend(
@@ -54,8 +54,7 @@ def attend(
     """
     compute = partial(_attend_to_all, scale=scale, dropout_p=dropout_p, threshold=threshold)
     if is_compiling() or not is_tiled(query, key, value):
-        mask = _future(query, 0, query.size(-2), key.size(-2)) if is_causal else attn_mask
-        return compute(query, key, value, mask, key_padding_mask)
+        return compute(query, key, value, attn_mask, key_padding_mask, 0 if is_causal else None)
     if draws_16_bits(dropout_p):  # the backward pass draws the same numbers again
         compute = partial(compute, drop=partial(drop_by_16_bits, generator=generator))
         value = value * factor_of_kept(dropout_p)
@@ -90,9 +89,10 @@ def tiles(
     key_padding_mask: Optional[Tensor],
     is_causal: bool,
 ) -> Iterator[List[Tile]]:
-    """Yield the tiles of each sentence: queries, keys, values, mask and padding, with the arguments of :func:`attend`.
+    """Yield the tiles of each sentence: the arguments of :func:`attention_weights`, with the values after the keys.
 
-    A tile is a view of the arguments, of one sentence and of :func:`rows_of_tile` queries.
+    A tile is a view of the arguments of :func:`attend`, of one sentence and of :func:`rows_of_tile` queries. If it is
+    causal, keys after its last query are left out.
     """
     rows, src_len = rows_of_tile(query, key), key.size(-2)
     full = None if attn_mask is None else attn_mask.expand(*query.shape[:-1], src_len)
@@ -104,14 +104,11 @@ def tiles(
             first, last = place * rows, place * rows + part.size(-2)
             mask = None if full is None else full[number : number + 1, ..., first:last, :]
             if is_causal:
-                mask = _future(query, first, last, src_len)
-            sentence.append((part, keys, values, mask, padding))
+                past = [x[..., :last, :] for x in (keys, values)]
+                sentence.append((part, *past, None, None if padding is None else padding[:, :last], first))
+            else:
+                sentence.append((part, keys, values, mask, padding, None))
         yield sentence
-
-
-def _future(query: Tensor, first: int, last: int, src_len: int) -> Tensor:
-    """Return minus infinity at the keys after each query from ``first`` to ``last``, and 0 elsewhere."""
-    return query.new_full((last - first, src_len), -torch.inf).triu(1 + first)
 
 
 def attention_weights(
@@ -119,12 +116,20 @@ def attention_weights(
     key: Tensor,
     attn_mask: Optional[Tensor],
     key_padding_mask: Optional[Tensor],
+    first: Optional[int] = None,
     *,
     scale: float,
     threshold: Optional[Tensor] = None,
 ) -> Tensor:
-    r"""Return the weights :math:`\max(scale\, Q K^T + mask - \theta, 0)`, ``(B, ..., T, S)``; see :func:`attend`."""
+    r"""Return the weights :math:`\max(scale\, Q K^T + mask - \theta, 0)`, ``(B, ..., T, S)``; see :func:`attend`.
+
+    If ``first`` is given, query i sees only the keys 0 to ``first`` + i.
+    """
     scores = torch.matmul(query * scale, key.transpose(-2, -1))
+    if first is not None and first < key.size(-2):
+        future = scores.new_full((query.size(-2), key.size(-2) - first), -torch.inf).triu(1)
+        with torch.no_grad():  # the gradient of a sum with a constant is that of the scores
+            scores[..., first:] += future
     if attn_mask is not None:
         if attn_mask.dtype == torch.bool:
             scores.masked_fill_(~attn_mask, -torch.inf)
@@ -147,6 +152,7 @@ def _attend_to_all(
     value: Tensor,
     attn_mask: Optional[Tensor],
     key_padding_mask: Optional[Tensor],
+    first: Optional[int],
     *,
     scale: float,
     dropout_p: float,
@@ -154,7 +160,7 @@ def _attend_to_all(
     drop: Callable[[Tensor, float], Tensor] = F.dropout,
 ) -> Tensor:
     """Return the context of :func:`attend`, with all scores in memory at once."""
-    weights = attention_weights(query, key, attn_mask, key_padding_mask, scale=scale, threshold=threshold)
+    weights = attention_weights(query, key, attn_mask, key_padding_mask, first, scale=scale, threshold=threshold)
     return torch.matmul(drop(weights, dropout_p), value)
 
 
