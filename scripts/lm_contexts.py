@@ -118,16 +118,20 @@ def draw(records: Sequence[Dict[str, Any]], cells: Sequence[Dict[str, Any]]) -> 
         found = perplexities(records, name, context)
         return fmean(found.values()) if found else None
 
+    def memory(name: str, context: int) -> Optional[float]:
+        found = benched(cells, "peak_bytes", name, context)
+        return None if found is None else found / 2**20
+
     values: Dict[Tuple[str, str], Callable[[str, int], Optional[float]]] = {
         ("perplexity of the test set", "for a piece"): mean,
         ("training update", "seconds"): partial(benched, cells, "seconds"),
-        ("peak memory of an update", "bytes"): partial(benched, cells, "peak_bytes"),
+        ("peak memory of an update", "MiB"): memory,
     }
     panels = [
         plots.Panel(
             *title,
             [plots.Line(NAMES[name], [value(name, context) for context in CONTEXTS]) for name in ATTENTIONS],
-            log=True,
+            log=title[1] == "seconds",
             places=list(CONTEXTS),
         )
         for title, value in values.items()

@@ -426,6 +426,8 @@ def test_the_nearest_examples_are_taken_where_none_has_moderate_length():
     assert choose_examples(sentences, 2) == [2, 3]
     assert choose_examples(sentences, 99) == list(range(6))
     assert choose_examples(sentences, 0) == []
+    uneven = [Sentence(["a"] * source, ["b"] * target) for source, target in ((200, 10), (10, 22))]
+    assert choose_examples(uneven, 1) == [1]  # the nearer side does not count alone
 
 
 def test_analysis_files_are_written(analyze, task, data, corpus, tmp_path):

@@ -381,3 +381,6 @@ def test_an_interrupted_run_leaves_what_it_measured(tmp_path, monkeypatch):
         run_benchmark(tmp_path, plan, parts=("core",), progress=lambda line: None)
     record = json.loads((tmp_path / "benchmark.json").read_text())
     assert [cell["length"] for cell in record["core"]] == [4, 8] and "load_after" not in record
+    with pytest.raises(InputError, match="benchmark.json has the part core, which would be lost; give another --name"):
+        run_benchmark(tmp_path, plan, parts=("flops",), progress=lambda line: None)
+    assert json.loads((tmp_path / "benchmark.json").read_text()) == record

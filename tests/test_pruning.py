@@ -13,6 +13,10 @@ from fairseq.data import indexed_dataset
 from test_models import random_batch
 from test_saved_config import config, load, saved, task_with_dictionaries
 
+from fairseq_rela.analysis.aer import Gold
+from fairseq_rela.analysis.capture import capture
+from fairseq_rela.analysis.collectors.links import Links
+from fairseq_rela.analysis.sentences import read_sentences
 from fairseq_rela.attention import build_attention, count_heads, keep_heads
 from fairseq_rela.cli import main
 from fairseq_rela.data.folder import DataFolder
@@ -354,6 +358,30 @@ def test_softmax_is_pruned_by_loss_and_a_pruned_model_again(pairs, tmp_path, cap
     assert len(record["heads"]) == 12 and record["rela_heads"] == "encoder=0,0 decoder=0,0 cross=0,0"
     assert main(["attention", str(tmp_path / "b.pt"), "--data", str(pairs)]) == 0
     assert main(["analyze", str(tmp_path / "a.pt"), "--data", str(pairs), "--output", str(tmp_path / "analysis")]) == 0
+
+
+def test_layers_with_fewer_heads_are_aligned(pairs, tmp_path):
+    model, task = load_files(write_checkpoint(tmp_path / "model.pt", pairs), pairs)
+    sentences = read_sentences(task, pairs, "test")
+    full, fewer = Links(sentences), Links(sentences)
+    for batch in capture(model, task, "test"):
+        full.add(batch)
+        cross = [item for item in batch.modules if item.site == "cross"]
+        items = [cross[0]._replace(weights=cross[0].weights[:, 1:]), *cross[1:]]
+        fewer.add(batch._replace(modules=items))
+        with pytest.raises(InputError, match="a layer has no heads in its cross-attention"):
+            Links(sentences).add(batch._replace(modules=[cross[0]._replace(weights=cross[0].weights[:, :0])]))
+    expected, found = full.result(), fewer.result()
+    assert len(expected) == 20 and len(found) == 18 and "normal.layer0.head3" not in found
+    for name, lines in found.items():
+        if name.startswith("normal.layer0.head"):
+            name = f"normal.layer0.head{int(name[-1]) + 1}"
+        elif name.startswith("shifted.layer0.head"):
+            name = f"shifted.layer0.head{int(name[-1]) + 1}"
+        assert lines == expected[name] or name.endswith("layer0.mean")
+    gold = [Gold({(0, 0)}, {(0, 0)}) for _ in sentences]
+    both = [links.error_rates("x", gold)["normal"]["layers"] for links in (full, fewer)]
+    assert both[1][0]["heads"] == both[0][0]["heads"][1:] and both[1][1] == both[0][1]
 
 
 @pytest.mark.parametrize(

@@ -478,6 +478,9 @@ def test_a_training_that_was_interrupted_has_no_time(tmp_path, resumed, seconds)
     (tmp_path / "train.log").write_text(f"{resumed}done training in 12.5 seconds\n")
     assert performing._measured(tmp_path)["seconds"] == seconds
     assert performing._measured(tmp_path, Path("x.pt"))["seconds"] == {"train": 12.5}  # the model that starts it
+    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "train.log").write_text(f"Loaded checkpoint {tmp_path / 'x.pt'}\ndone training in 12.5 seconds\n")
+    assert performing._measured(tmp_path, tmp_path / "link" / "x.pt")["seconds"] == {"train": 12.5}
 
 
 def test_a_gold_set_needs_finished_runs_with_their_models(configs, tmp_path, capsys, monkeypatch):
@@ -493,8 +496,17 @@ def test_a_gold_set_needs_finished_runs_with_their_models(configs, tmp_path, cap
     assert main(arguments) == 2
     (error,) = capsys.readouterr().err.strip().splitlines()
     assert "experiments/synthetic/data: no prepare.json" in error
-    assert gold_set.best_label(collect(folder)) == "softmax"
+    study = collect(folder)
+    assert gold_set.best_label(study) == "softmax"
     assert not Path("studies/one/gold_set.json").exists()
+    # the results of a model that was trained again are left out
+    row = study["rows"][0]
+    first, second = (run["seed"] for run in row["runs"])
+    for run, checksum in zip(row["runs"], "ab"):
+        run["analysis"] = {"sha256": checksum}
+    errors = {str(first): {"sha256": "a", "normal": {}}, str(second): {"sha256": "old", "normal": {}}}
+    record = {"format": gold_set.FORMAT, "rows": {row["label"]: errors, "gone": errors}}
+    assert gold_set.of_models(record, [row])["rows"] == {row["label"]: {str(first): errors[str(first)]}}
 
 
 @pytest.mark.slow
@@ -535,6 +547,8 @@ def test_the_synthetic_study_with_few_updates(tmp_path):
     (label,) = measured
     runs = next(row["runs"] for row in study["rows"] if row["label"] == label)
     for run in runs:
-        for kind, errors in measured[label][str(run["seed"])].items():
+        entry = measured[label][str(run["seed"])]
+        assert entry.pop("sha256") == run["analysis"]["sha256"]
+        for kind, errors in entry.items():
             assert errors == pytest.approx({mean: run["analysis"]["alignment"][kind][mean] for mean in errors})
     assert "not from the study's corpus: 0 of" in (tmp_path / "studies" / "synthetic" / "study.md").read_text()

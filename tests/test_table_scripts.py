@@ -190,6 +190,12 @@ def test_the_documentation_has_the_perplexities_by_the_length_of_a_context(monke
         assert last[f"perplexity, {label}"] == f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}"
         assert last[f"peak memory, {label}, MiB"] == f"{bench[-1]['peak_bytes'][name] / 2**20:.0f}"
     assert {one["made_of"]["updates"] for one in records} == {300} and "for 300 updates" in page
+    ratios = [cell["ratio"]["rela_g"]["median"] for cell in bench]
+    assert all(ratio > 1.065 for ratio in ratios[:3]) and all(ratio < 1 for ratio in ratios[3:])
+    assert f"takes 7 to {max(ratios) - 1:.0%} longer".replace("%", " %") in page and 0.6 < ratios[-1] < 0.7
+    by_seed = [[one["perplexity"] for one in records if one["attention"] == name] for name in ("softmax", "rela_g")]
+    for softmax, rela in zip(*by_seed):
+        assert all(rela[length] < softmax[length] for length in ("512", "1024", "2048", "4096", "8192"))
 
 
 # --- performance_tables ------------------------------------------------------------------------------------------

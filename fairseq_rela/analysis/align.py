@@ -87,10 +87,10 @@ def align(
         chosen, why = names.index(head), {"rule": "given"}
     elif reverse is not None and back is not None:
         others, backward, _ = _positions(reverse, back, target, source, tokenised)
-        chosen, why = _by_agreement(names, forward[:JUDGED], others, backward[:JUDGED])
+        chosen, why = _by_agreement(forward[:JUDGED], others, backward[:JUDGED])
         record["reverse"] = {"checkpoint": str(reverse), "sha256": sha256(reverse)}
     else:
-        chosen, why = _by_association(names, forward[:JUDGED], source, target)
+        chosen, why = _by_association(forward[:JUDGED], source, target)
     links = [links_of(positions[chosen].tolist()) for positions in forward]
     record.update(head=names[chosen], **why, pairs=len(links), links=sum(map(len, links)), text=text)
     return Alignment([as_pharaoh(line) for line in links], record)
@@ -180,16 +180,14 @@ def _positions(
 
 
 def _by_agreement(
-    names: Sequence[str], forward: Sequence[Tensor], others: Sequence[str], backward: Sequence[Tensor]
+    forward: Sequence[Tensor], others: Sequence[str], backward: Sequence[Tensor]
 ) -> Tuple[int, Dict[str, Any]]:
     shares = agreement(forward, backward)
     chosen, other = divmod(int(shares.argmax()), len(others))
     return chosen, {"rule": "agreement", "value": float(shares[chosen, other]), "reverse_head": others[other]}
 
 
-def _by_association(
-    names: Sequence[str], forward: Sequence[Tensor], source: Path, target: Path
-) -> Tuple[int, Dict[str, Any]]:
+def _by_association(forward: Sequence[Tensor], source: Path, target: Path) -> Tuple[int, Dict[str, Any]]:
     lines = [pair for _, pair in zip(forward, read_parallel(source, target))]
     means = association(forward, [(left.lower().split(), right.lower().split()) for left, right in lines])
     chosen = int(means.argmax())

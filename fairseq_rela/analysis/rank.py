@@ -104,6 +104,7 @@ def rank(
         if scores.is_complete(state):
             print(f"{output}: already ranked from the same files by the same model")
         else:
+            selections_path(output).unlink(missing_ok=True)  # of an earlier ranking with this name
             score_corpus(scorer, source, target, scores, state, workers or os.cpu_count() or 1)
         null_rates, log_probabilities = scores.read(state["pairs"])
         ranking = Ranking(state["pairs"], int(numpy.isnan(null_rates).sum()))

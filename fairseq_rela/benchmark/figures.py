@@ -92,7 +92,7 @@ def _memory(result: Dict[str, Any]) -> Any:
 
     def kept(cell: Dict[str, Any], name: str) -> Optional[float]:
         sizes = cell.get("saved_bytes", {})
-        return sizes[name] / cell["tokens"] / 1024 if name in sizes else None
+        return sizes[name] / (cell["batch"] * cell["length"]) / 1024 if name in sizes else None
 
     panels = [
         plots.Panel("kept for the gradient", "KiB a token", _lines(cells, kept), log=True, places=_lengths(cells))

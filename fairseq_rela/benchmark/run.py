@@ -10,7 +10,7 @@ import torch
 
 from ..errors import InputError
 from ..files.machine import processor, versions
-from ..files.records import write_json
+from ..files.records import read_json, write_json
 from . import core, flops, language_model, models, op, real_text
 from . import trained as trained_models
 from .plan import Plan, operator_clock
@@ -50,13 +50,15 @@ def run(
 
     Raises:
         InputError: a part or the device is unknown or missing, torch is older than 2, ``output`` cannot be written,
-            candidates that should agree do not, or the given models or data cannot be used.
+            or has parts that this run does not measure, candidates that should agree do not, or the given models or
+            data cannot be used.
     """
     _refuse_impossible(parts, device)
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{output}: cannot be made ({error.strerror or error})") from error
+    _refuse_lost_parts(output / "benchmark.json", parts)
     if threads is not None:
         torch.set_num_threads(threads)
     where = torch.device(device)
@@ -76,6 +78,13 @@ def run(
     result["load_after"] = _load()
     write_json(output / "benchmark.json", result)
     return result
+
+
+def _refuse_lost_parts(path: Path, parts: Sequence[str]) -> None:
+    """Raise an error if a file has measurements of other parts, which a new file would not have."""
+    lost = [part for part in ALL_PARTS if path.is_file() and part in read_json(path) and part not in parts]
+    if lost:
+        raise InputError(f"{path} has the part {', '.join(lost)}, which would be lost; give another --name")
 
 
 def _measure(

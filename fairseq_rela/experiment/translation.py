@@ -20,7 +20,7 @@ from ..text.truecase import detruecase
 from ..user_dir import user_dir
 from .decoding import Decoding
 
-_SPEED = re.compile(r"Translated ([\d,]+) sentences \(([\d,]+) tokens\) in ([\d.]+)s")
+_SPEED = re.compile(r"Translated ([\d,]+) sentences \(([\d,]+) tokens\) in ([\d.]+)s .*?, ([\d.]+) tokens/s\)")
 
 
 class Speed(NamedTuple):
@@ -31,7 +31,8 @@ class Speed(NamedTuple):
     seconds: float
 
     def __str__(self) -> str:
-        return f"{self.sentences:,} sentences, {self.tokens / self.seconds:,.0f} pieces a second"
+        rate = self.tokens / self.seconds if self.seconds else 0.0
+        return f"{self.sentences:,} sentences, {rate:,.0f} pieces a second"
 
 
 def read_hypotheses(path: PathLike, sentences: int) -> List[str]:
@@ -170,8 +171,9 @@ def _read_speed(path: Path) -> Speed:
     for line in read_lines(path):
         match = _SPEED.search(line)
         if match:
-            sentences, tokens, seconds = (value.replace(",", "") for value in match.groups())
-            return Speed(int(sentences), int(tokens), float(seconds))
+            sentences, tokens, seconds, rate = (float(value.replace(",", "")) for value in match.groups())
+            # the seconds are rounded to tenths
+            return Speed(int(sentences), int(tokens), tokens / rate if rate else seconds)
     raise InputError(f"{path}: fairseq-generate did not report that it has finished; run it again")
 
 

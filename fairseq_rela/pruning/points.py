@@ -20,6 +20,7 @@ from ..attention import attention_name
 from ..benchmark.timing import Timing, compare
 from ..benchmark.trained import load_task, make_generator, make_sample
 from ..data.folder import DataFolder
+from ..errors import InputError
 from ..experiment.decoding import Decoding
 from ..experiment.scoring import score
 from ..files.lines import read_lines
@@ -93,12 +94,14 @@ def measure_model(checkpoint: Path, data: DataFolder, folder: Path) -> Trained:
 
     Raises:
         InputError: the checkpoint is of another model or does not fit the data, or the measurements in ``folder`` are
-            of another checkpoint.
+            of another checkpoint, or the model has several attentions.
     """
     seed = int(checkpoints.load(checkpoint)["cfg"]["common"]["seed"])
     model, task = load_rela_transformer(checkpoint, data)
     names = {attention_name(one) for modules in attention_modules(model).values() for one in modules.values()}
-    attention = "+".join(sorted(names))
+    if len(names) > 1:
+        raise InputError(f"{checkpoint}: has {' and '.join(sorted(names))}; give models with one attention")
+    attention = names.pop()
     name = f"{attention}.seed-{seed}"
     path, heads = folder / f"{name}.json", list_heads(model)
     made_of = {"checkpoint": sha256(checkpoint), "data": sha256(data.path / "prepare.json")}

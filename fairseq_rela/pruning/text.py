@@ -115,23 +115,24 @@ def _correlations(results: Results) -> List[str]:
 
     parts = []
     for attention in attentions_of(results):
-        models = [model for model in results["models"] if model["attention"] == attention]
+        models = [one for one in results["models"] if one["attention"] == attention and len(one["heads"]) > 1]
         heads = {model["seed"]: model["heads"] for model in models if model["heads"][0]["null_rate"] is not None}
         if not heads:
             continue
         quarters, others, ranks = {}, {}, []
         for seed, rows in sorted(heads.items()):
             order = sorted(rows, key=lambda row: -row["null_rate"])
-            quarters[seed] = fmean(row["loss_rise"] for row in order[: len(rows) // 4])
-            others[seed] = fmean(row["loss_rise"] for row in order[len(rows) // 4 :])
+            quarter = max(len(rows) // 4, 1)
+            quarters[seed] = fmean(row["loss_rise"] for row in order[:quarter])
+            others[seed] = fmean(row["loss_rise"] for row in order[quarter:])
             value = spearmanr([row["null_rate"] for row in rows], [row["loss_rise"] for row in rows])[0]
             ranks.append(f"{value:+.2f}")
         parts.append(
             f"Single heads of {find_variant(attention).label}: without one of the quarter with the highest null rates, "
             f"the loss on the dev set rises by {fmean(quarters.values()):.3f} on average, without one of the others by "
             f"{fmean(others.values()):.3f}; difference {_interval(paired(quarters, others), 3)}. Spearman's rank "
-            f"correlation of null rate and rise is {', '.join(ranks)} (seeds {', '.join(map(str, heads))}); -1 would "
-            "mean that null heads matter least."
+            f"correlation of null rate and rise is {', '.join(ranks)} "
+            f"(seeds {', '.join(map(str, sorted(heads)))}); -1 would mean that null heads matter least."
         )
     return parts
 

@@ -56,7 +56,7 @@ def collect(folder: StudyFolder) -> Dict[str, Any]:
     }
     measured = gold_set.read(folder.path)
     if measured is not None:
-        result["gold_set"] = measured
+        result["gold_set"] = gold_set.of_models(measured, rows)
     write_json(path, result)
     return result
 
@@ -118,7 +118,8 @@ class _Bootstraps:
         self._sha256 = sha256(references) if references.is_file() else None
         self._references = list(read_lines(references)) if references.is_file() else None
         self._known: Dict[Any, Any] = {}  # by the checksums of the texts
-        for row in read_study(path)["rows"] if path.is_file() else ():
+        known = read_json(path) if path.is_file() else {}
+        for row in known["rows"] if known.get("format") == FORMAT else ():
             for entry in row.get("bootstrap", {}).values():
                 self._known[tuple(entry["of"])] = entry
                 self._known[tuple(entry["of"][:2])] = entry

@@ -14,7 +14,7 @@ from .folder import Run, StudyFolder
 from .paper_tables import ERRORS, NUMBER, TEXT, in_order, make_table, row_number
 from .values import by_measure, finished
 
-FORMAT = 1
+FORMAT = 2
 _FILE = "gold_set.json"
 
 
@@ -64,7 +64,8 @@ def measure(folder: StudyFolder, labels: Sequence[str], paths: Sequence[Path]) -
             _refuse_other_model(run, measured["analysis"]["sha256"])
             found = measure_gold_set(run.experiment.average, data, gold_set)
             errors = {kind: {mean: found["alignment"][kind][mean] for mean in ("aol", "aoh")} for kind in _KINDS}
-            record["rows"].setdefault(run.job.row.label, {})[str(run.job.seed)] = errors
+            entry = {"sha256": measured["analysis"]["sha256"], **errors}
+            record["rows"].setdefault(run.job.row.label, {})[str(run.job.seed)] = entry
             record.update(sentences=found["alignment"]["sentences"], text=found["gold_text"])
             write_json(path, record)
     return path
@@ -97,10 +98,26 @@ def read(folder: Path) -> Optional[Dict[str, Any]]:
     return record
 
 
+def of_models(record: Dict[str, Any], rows: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
+    """Return the content of ``gold_set.json`` without the entries of models that were trained again since.
+
+    Args:
+        record: the content.
+        rows: the rows of ``study.json``.
+    """
+    checksums = {(row["label"], str(run["seed"])): run["analysis"]["sha256"] for row in rows for run in finished(row)}
+
+    def entries(label: str, seeds: Dict[str, Any]) -> Dict[str, Any]:
+        return {seed: one for seed, one in seeds.items() if checksums.get((label, seed)) == one["sha256"]}
+
+    kept = {label: entries(label, seeds) for label, seeds in record["rows"].items()}
+    return {**record, "rows": {label: seeds for label, seeds in kept.items() if seeds}}
+
+
 def table(study: Dict[str, Any]) -> List[Table]:
     """Return the table of the alignment errors on the gold set; an empty list if nothing was measured."""
     record = study.get("gold_set")
-    if record is None:
+    if record is None or not record["rows"]:
         return []
     rows = []
     for row in (row for row in in_order(study) if row["label"] in record["rows"]):

@@ -49,6 +49,7 @@ def perform(run: Run) -> Dict[str, Any]:
             f"{run.folder.records / str(run.job.start)}.json, and the study trains it again"
         )
     record = {"format": FORMAT, "study": study.name, "label": run.job.row.label, "seed": run.job.seed}
+    begun = run.made_of()
     try:
         reproduce(experiment, STAGES)
         record.update(state="done", **_measured(experiment.run, start))
@@ -64,7 +65,9 @@ def perform(run: Run) -> Dict[str, Any]:
         print(f"diverged: {error}")
         reason = re.sub(r"\s*\(log: .*?\)", "", str(error))  # paths differ between machines
         record.update(state="diverged", reason=reason, valid=_validations(_log(experiment.run)))
-    record.update(machine=_machine(), versions=versions(_RECORDED), made_of=run.made_of())
+    # settings and code may have been edited since; the data may have been prepared
+    made_of = {**run.made_of(), **{key: begun[key] for key in ("configs", "user_dir")}}
+    record.update(machine=_machine(), versions=versions(_RECORDED), made_of=made_of)
     write_json(run.record, record)
     return record
 
@@ -72,7 +75,8 @@ def perform(run: Run) -> Dict[str, Any]:
 def _measured(run: Path, start: Optional[Path] = None) -> Dict[str, Any]:
     """Return the results that the stages wrote to the folder of a training, which began with the model ``start``."""
     analysis, trained, log = read_record(run / "analysis.json"), read_record(run / "train.json"), _log(run)
-    loaded = [line for line in log.splitlines() if _LOADED in line and str(start) not in line]
+    starts = [] if start is None else [str(start), str(start.resolve())]
+    loaded = [line for line in log.splitlines() if _LOADED in line and not any(one in line for one in starts)]
     seconds = None if loaded else _SECONDS.search(log)
     return {
         "score": read_record(run / "score.json"),

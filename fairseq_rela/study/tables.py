@@ -57,8 +57,10 @@ def _other_differences(study: Dict[str, Any]) -> List[List[str]]:
     """Return the columns with the differences in BLEU to the same attention, and to the same settings."""
     rows, base = paper_tables.in_order(study), baseline(study)
 
+    common = set.intersection(*(set(row["overrides"]) for row in rows))
+
     def settings(row: Dict[str, Any]) -> Tuple[Any, ...]:
-        return tuple(filter(None, (row.get("start"), *row["overrides"])))
+        return tuple(filter(None, (row.get("start"), *(one for one in row["overrides"] if one not in common))))
 
     def column(name: str, like: Callable[[Dict[str, Any], Dict[str, Any]], bool]) -> List[str]:
         pairs = [(row, next((other for other in rows if like(row, other)), None)) for row in rows]

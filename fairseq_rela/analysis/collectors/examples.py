@@ -60,8 +60,8 @@ def choose_examples(sentences: Sequence[Sentence], number: int) -> List[int]:
     def excess(pieces: Sequence[str]) -> int:
         return max(shortest - len(pieces), len(pieces) - longest, 0)
 
-    distances = [(excess(sentence.target), excess(sentence.source)) for sentence in sentences]
-    moderate = [index for index, distance in enumerate(distances) if distance == (0, 0)]
+    distances = [excess(sentence.target) + excess(sentence.source) for sentence in sentences]
+    moderate = [index for index, distance in enumerate(distances) if distance == 0]
     if len(moderate) >= number:
         return [moderate[i * len(moderate) // number] for i in range(number)]
     return sorted(sorted(range(len(sentences)), key=distances.__getitem__)[:number])

@@ -8,6 +8,7 @@ from torch.nn.functional import pad
 
 from ...alignment import as_pharaoh, links_of, merge_subwords, normal_rows, shifted_rows, strongest_sources, word_ids
 from ...data.pairs import Words
+from ...errors import InputError
 from ..aer import Counts, Gold
 from ..capture import Batch
 from ..merging import layer_attention, sum_to_one
@@ -27,27 +28,39 @@ class Links:
             :class:`fairseq_rela.analysis.options.Options`.
 
     Attributes:
-        positions: sentence number to the source word of each target word, -1 for none: (kinds, layers, heads + 1,
-            target words). The kinds are those of :data:`ROWS`; the last entry of each layer is the mean over heads.
+        positions: sentence number to the source word of each target word, -1 for none: (kinds, N, target words). The
+            kinds are those of :data:`ROWS`. N counts the heads of all layers, each layer's followed by their mean.
+        sizes: number of entries of each layer, its heads and their mean; pruned layers have fewer heads.
     """
 
     def __init__(
         self, sentences: Sequence[Sentence], words: Optional[Sequence[Tuple[Words, Words]]] = None, mean_of: str = "raw"
     ) -> None:
         self.positions: Dict[int, Tensor] = {}
+        self.sizes: List[int] = []
         self._sentences = sentences
         self._words = words
         self._normalised = mean_of == "normalised"
 
     def add(self, batch: Batch) -> None:
-        """Align the sentences of one batch."""
+        """Align the sentences of one batch.
+
+        Raises:
+            InputError: a layer has no heads in its cross-attention, because they were pruned.
+        """
         cross = [item for item in batch.modules if item.site == "cross"]
-        heads = torch.stack([item.weights.masked_fill(~item.allowed.unsqueeze(1), 0) for item in cross])
-        together = layer_attention(sum_to_one(heads) if self._normalised else heads)
-        weights = torch.cat((heads, together), dim=2)  # (L, B, H + 1, T, S)
+        layers = []
+        for item in cross:
+            heads = item.weights.masked_fill(~item.allowed.unsqueeze(1), 0)  # (B, H, T, S)
+            if not heads.size(1):
+                raise InputError("a layer has no heads in its cross-attention; an alignment needs a head in each layer")
+            together = layer_attention(sum_to_one(heads) if self._normalised else heads)
+            layers.append(torch.cat((heads, together), dim=1))
+        self.sizes = [layer.size(1) for layer in layers]
+        weights = torch.cat(layers, dim=1)  # (B, N, T, S)
         for row, index in enumerate(batch.ids):
             source, target = self._sentences[index]
-            cells = weights[:, row, :, : len(target), : len(source)]  # (L, H + 1, T, S)
+            cells = weights[row, :, : len(target), : len(source)]  # (N, T, S)
             words: Tuple[List[int], ...] = (word_ids(source[:-1]), word_ids(target[:-1]))
             length = self._sentences[index].lengths[1]
             if self._words is not None:
@@ -59,14 +72,17 @@ class Links:
     @property
     def names(self) -> List[str]:
         """The names of all heads, such as ``normal.layer1.head3`` or ``shifted.layer0.mean``."""
-        _, layers, heads, _ = self.positions[0].shape
-        parts = [*(f"head{head}" for head in range(heads - 1)), "mean"]
-        return [f"{kind}.layer{layer}.{part}" for kind in ROWS for layer in range(layers) for part in parts]
+        return [
+            f"{kind}.layer{layer}.{part}"
+            for kind in ROWS
+            for layer, size in enumerate(self.sizes)
+            for part in [*(f"head{head}" for head in range(size - 1)), "mean"]
+        ]
 
     @property
     def by_sentence(self) -> List[Tensor]:
         """The positions of each sentence in order: (heads, target words), in the order of :attr:`names`."""
-        return [self.positions[index].flatten(0, 2) for index in range(len(self.positions))]
+        return [self.positions[index].flatten(0, 1) for index in range(len(self.positions))]
 
     def result(self) -> Dict[str, List[str]]:
         """Return the alignments in Pharaoh format: name of a head to one line for each sentence."""
@@ -98,11 +114,11 @@ class Links:
                 for s, t in links:
                     matrix[t, s] = True
                 hits.append(matrix[torch.arange(words), positions])
-            total = total + torch.stack(hits).sum(dim=-1)  # (3, kinds, L, H + 1)
+            total = total + torch.stack(hits).sum(dim=-1)  # (3, kinds, N)
         sure = sum(len(sentence.sure) for sentence in gold)
         return [
-            [[Counts(links, sure, *right) for links, *right in layer] for layer in kind]
-            for kind in total.permute(1, 2, 3, 0).tolist()
+            [[Counts(links, sure, *right) for links, *right in layer.tolist()] for layer in kind.split(self.sizes)]
+            for kind in total.permute(1, 2, 0)
         ]
 
 
