@@ -147,6 +147,17 @@ def test_another_order_of_the_same_ranking_needs_no_new_scores(ranked, monkeypat
     assert "--by log_probability detects damaged pairs better than --by null_rate" in said
 
 
+def test_a_new_ranking_has_no_selections_of_an_earlier_one(trained, data, corpus, tmp_path):
+    output = tmp_path / "out.tsv"
+    arguments = (trained / "checkpoint_last.pt", data, corpus / "test.xa", corpus / "test.xb", output)
+    rank.rank(*arguments, sample=3, **CPU)
+    assert selections.load_selections(output)["pairs"]
+    output.unlink()
+    rank.rank(*arguments, **CPU)
+    with pytest.raises(InputError, match="out.tsv.selections.json: no such file"):
+        selections.load_selections(output)
+
+
 def test_wrong_options_are_refused(ranked):
     arguments = ranked[3]
     for options, match in (

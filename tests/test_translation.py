@@ -4,7 +4,7 @@ import pytest
 
 from fairseq_rela.errors import InputError
 from fairseq_rela.experiment.decoding import load_decoding
-from fairseq_rela.experiment.translation import read_hypotheses
+from fairseq_rela.experiment.translation import Speed, _read_speed, read_hypotheses
 
 OUTPUT = """INFO something
 S-6\tsource
@@ -64,3 +64,12 @@ def test_gaps_and_duplicates_are_named(tmp_path, text, sentences, message):
 def test_invalid_decoding_settings_are_refused(options):
     with pytest.raises(InputError, match="--"):
         load_decoding(**options)
+
+
+def test_the_speed_is_that_of_the_search_also_if_it_takes_no_tenth_of_a_second(tmp_path):
+    """fairseq rounds the seconds to tenths, and its rates to hundredths."""
+    line = "Translated 1,234 sentences (30,000 tokens) in 0.0s (41133.33 sentences/s, 1000000.00 tokens/s)\n"
+    speed = _read_speed(write(tmp_path / "log", f"INFO\n{line}"))
+    assert speed[:2] == (1234, 30000) and speed.seconds == pytest.approx(0.03)
+    assert str(speed) == "1,234 sentences, 1,000,000 pieces a second"
+    assert str(Speed(1, 0, 0.0)) == "1 sentences, 0 pieces a second"
