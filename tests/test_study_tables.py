@@ -236,6 +236,10 @@ def test_rows_beyond_the_paper_are_also_compared_at_their_own_settings():
     mean, _, interval = t_interval([x - y for x, y in zip(faster["rela_g"], [32.2, 31.4])])
     assert numbers(usual["ReLA-g (rela_g-lr5e-3)"]) == pytest.approx([mean, *interval], abs=0.005)
     assert usual["ReLA-g"] == usual["softmax"] == "-"
+    shown = tables.rows(study)
+    for row in study["rows"]:
+        row["overrides"] = ["model.dropout=0.2", *row["overrides"]]  # of the whole study
+    assert tables.rows(study) == shown
 
 
 def test_rows_beyond_the_paper_have_their_sparsity_and_no_empty_lines():
