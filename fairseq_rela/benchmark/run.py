@@ -82,7 +82,8 @@ def run(
 
 def _refuse_lost_parts(path: Path, parts: Sequence[str]) -> None:
     """Raise an error if a file has measurements of other parts, which a new file would not have."""
-    lost = [part for part in ALL_PARTS if path.is_file() and part in read_json(path) and part not in parts]
+    there = read_json(path) if path.is_file() else {}
+    lost = [part for part in ALL_PARTS if part in there and part not in parts]
     if lost:
         raise InputError(f"{path} has the part {', '.join(lost)}, which would be lost; give another --name")
 

@@ -102,11 +102,11 @@ def tiles(
         sentence: List[Tile] = []
         for place, part in enumerate(queries.split(rows, dim=-2)):
             first, last = place * rows, place * rows + part.size(-2)
-            mask = None if full is None else full[number : number + 1, ..., first:last, :]
             if is_causal:
                 past = [x[..., :last, :] for x in (keys, values)]
                 sentence.append((part, *past, None, None if padding is None else padding[:, :last], first))
             else:
+                mask = None if full is None else full[number : number + 1, ..., first:last, :]
                 sentence.append((part, keys, values, mask, padding, None))
         yield sentence
 

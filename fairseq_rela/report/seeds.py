@@ -54,8 +54,14 @@ def seeds_note(runs: Sequence[Run]) -> str:
 
 def mean(values: Sequence[Optional[float]]) -> Optional[float]:
     """Return the mean, or None if a value is None or there are no values."""
+    there = _complete(values)
+    return statistics.fmean(there) if there else None
+
+
+def _complete(values: Sequence[Optional[float]]) -> List[float]:
+    """Return the values, or an empty list if one is None."""
     there = [value for value in values if value is not None]
-    return statistics.fmean(there) if there and len(there) == len(values) else None
+    return there if len(there) == len(values) else []
 
 
 def mean_and_deviation(values: Sequence[Optional[float]], digits: int, scale: float = 1.0) -> Optional[str]:
@@ -66,8 +72,8 @@ def mean_and_deviation(values: Sequence[Optional[float]], digits: int, scale: fl
         digits: digits after the decimal point.
         scale: factor for mean and deviation.
     """
-    there = [value for value in values if value is not None]
-    if not there or len(there) < len(values):
+    there = _complete(values)
+    if not there:
         return None
     text = f"{scale * statistics.fmean(there):.{digits}f}"
     return text if len(there) == 1 else f"{text} ± {scale * statistics.stdev(there):.{digits}f}"
