@@ -415,6 +415,16 @@ def test_the_recommended_setting_is_told_as_it_was_measured():
         assert words.format(text.mean_interval(values.difference(rows[label], rows[base], "bleu"), sign=True)) in page
 
 
+def test_what_is_said_of_the_sparsity_without_a_target_is_what_was_measured():
+    study = read_json(ROOT / "studies" / "sparsity" / "study.json")
+    rows = {row["label"]: row for row in study["rows"]}
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    zeros = [values.mean(rows["rela_g"], f"sparsity.{site}").mean for site in SITES]
+    assert f"has {min(zeros):.0%} to {max(zeros):.0%} zeros, of pieces".replace("%", " %") in page
+    half = values.difference(rows["rela_g-50"], rows["rela_g"], "bleu")
+    assert f"without a target by {text.mean_interval(half, sign=True)} BLEU" in page
+
+
 def test_what_is_said_of_other_attention_functions_is_what_was_measured():
     study = read_json(ROOT / "studies" / "peers" / "study.json")
     rows = {row["label"]: row for row in study["rows"]}
