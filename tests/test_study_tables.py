@@ -262,7 +262,7 @@ def test_the_time_of_interrupted_runs_is_not_claimed():
     assert "took 15 minutes (median), all 4 together 60 minutes" in tables.effort(study)
     study["rows"][0]["runs"][0]["seconds"] = {}
     study["rows"][1]["runs"][0]["seconds"] = {"train": 1800.0}
-    assert "15 minutes (median of the 3 of 4 runs that were not interrupted); machine" in tables.effort(study)
+    assert "15 minutes (median of the 3 of 4 runs that have a time); machine" in tables.effort(study)
 
 
 def test_the_short_table_has_four_rows_and_a_sentence():
