@@ -227,3 +227,93 @@ def test_the_documentation_has_the_measured_times_and_memory():
     assert f"ReLA-g takes {min(to_sdpa):.1f} to {max(to_sdpa):.1f} times its time at lengths 512 to 2,048" in page
     saved = [1 - ratios[n]["rela_g"]["median"] for n in (1024, 2048)]
     assert saved == pytest.approx([0.15, 0.15], abs=0.035) and "takes 15 % less time than softmax by matrix" in page
+
+
+# --- length_penalty ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def penalties(monkeypatch, tmp_path):
+    """The script, with models that are best at 1.5 (softmax) and at 3 (ReLA-g) on the dev set, and what it translated.
+
+    BLEU of the test set is 30 plus the penalty; ReLA-g is 2 behind.
+    """
+    script = load("length_penalty")
+    best, done = {"softmax": 1.5, "rela_g": 3.0}, []
+
+    def translated(data, checkpoint, output, subset, penalty):
+        label = checkpoint.parent.name.split(".")[0]
+        done.append((label, subset, penalty))
+        bleu = 30.0 - abs(penalty - best[label]) if subset == "valid" else 30.0 + penalty - 2 * (label == "rela_g")
+        return {"bleu": bleu, "hypothesis_length": 9 + penalty, "reference_length": 10}
+
+    monkeypatch.setattr(script, "translated", translated)
+    monkeypatch.setattr(script, "DataFolder", lambda path: path)
+    for label in best:
+        (tmp_path / f"{label}.seed-4").mkdir()
+        (tmp_path / f"{label}.seed-4" / "average.pt").write_text(label)
+    words = ["--data", str(tmp_path / "data"), "--pair", "softmax", "rela_g", "--seeds", "4"]
+    return script, [*words, "--output", str(tmp_path / "out")], done
+
+
+def test_each_model_gets_the_length_penalty_that_is_best_on_the_dev_set(monkeypatch, tmp_path, penalties):
+    script, words, done = penalties
+    for arguments in (words, words, words[-2:]):  # measured once, and the table alone
+        monkeypatch.setattr(sys, "argv", ["length_penalty.py", *arguments])
+        assert script.main() == 0
+    assert [one[2] for one in done if one[:2] == ("softmax", "valid")] == list(script.PENALTIES)
+    assert {one for one in done if one[1] == "test"} == {
+        *(("softmax", "test", 0.6), ("softmax", "test", 1.5)),
+        *(("rela_g", "test", 0.6), ("rela_g", "test", 3.0)),
+    }
+    assert len(done) == 2 * len(script.PENALTIES) + 4
+    head, _, *rows = cells((tmp_path / "out" / "length_penalty.md").read_text())
+    assert head[3:] == [f"{name}, {one}" for one in ("0.6", "best") for name in ("BLEU", "length ratio", "difference")]
+    usual, best = ["30.60 (n = 1)", "0.960 (n = 1)", "-"], ["31.50 (n = 1)", "1.050 (n = 1)", "-"]
+    assert rows[0] == ["`softmax`", "1", "1.5", *usual, *best]
+    differences = ["\u22122.00 (n = 1)", "\u22120.50 (n = 1)"]
+    assert [rows[1][0], rows[1][2], rows[1][5], rows[1][8]] == ["`rela_g`", "3", *differences]
+
+
+@pytest.mark.parametrize(
+    "change,message",
+    [
+        (["--seeds", "5"], "softmax.seed-5: has no average.pt; train it by `rela study`"),
+        (["--pair", "softmax", "rela_i"], "rela_i.seed-4: has no average.pt"),
+    ],
+)
+def test_absent_models_are_named_before_any_is_measured(monkeypatch, capsys, penalties, change, message):
+    script, words, done = penalties
+    monkeypatch.setattr(sys, "argv", ["length_penalty.py", *words, *change])
+    assert script.main() == 2
+    assert message in capsys.readouterr().err and not done
+
+
+def test_a_model_that_was_trained_again_is_not_mixed_with_earlier_results(monkeypatch, tmp_path, capsys, penalties):
+    script, words, done = penalties
+    monkeypatch.setattr(sys, "argv", ["length_penalty.py", *words])
+    assert script.main() == 0
+    (tmp_path / "rela_g.seed-4" / "average.pt").write_text("another")
+    assert script.main() == 2
+    assert "rela_g.seed-4.json was made with another model; remove it" in capsys.readouterr().err
+
+
+def test_the_length_penalty_is_that_of_the_search(monkeypatch, tmp_path):
+    """The penalty reaches fairseq-generate, and the scores are those of the subset's own reference."""
+    script = load("length_penalty")
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "valid.de").write_text("Ein Hund läuft durch den Schnee .\n", encoding="utf-8")
+    asked = []
+
+    def translate(data, checkpoint, output, decoding, subset):
+        asked.append((decoding, subset))
+        output.parent.mkdir(parents=True)
+        output.with_name(output.name + ".bpe").write_text("ein Hund läuft durch den Sch@@ nee .\n", encoding="utf-8")
+
+    monkeypatch.setattr(script, "translate", translate)
+    settings = argparse.Namespace(target_lang="de", tokeniser="none", truecase=False)
+    data = argparse.Namespace(path=tmp_path, settings=settings)
+    scores = script.translated(data, tmp_path / "softmax.seed-1" / "average.pt", tmp_path / "out", "valid", 1.5)
+    assert [(decoding.gnmt_lenpen, decoding.beam, subset) for decoding, subset in asked] == [(1.5, 4, "valid")]
+    assert scores["hypothesis_length"] == 7 and 70 < scores["bleu"] < 100
+    assert (tmp_path / "out" / "translations" / "softmax.seed-1.valid.1.5.bpe").is_file()
