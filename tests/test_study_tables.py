@@ -11,7 +11,7 @@ from study_records import ROWS, SITES, make_study, noise, t_interval
 from fairseq_rela.errors import InputError
 from fairseq_rela.files.records import read_json
 from fairseq_rela.report import paper
-from fairseq_rela.study import docs, gold_set, paper_tables, tables, text, values
+from fairseq_rela.study import claims, docs, gold_set, paper_tables, tables, text, values
 
 STUDIES = sorted(ROOT.glob("studies/*/study.json"))
 
@@ -413,6 +413,31 @@ def test_the_recommended_setting_is_told_as_it_was_measured():
         ("softmax-lr5e-3", "rela_g-after_10epochs", "with 0.003 by {} BLEU (2 seeds)"),
     ):
         assert words.format(text.mean_interval(values.difference(rows[label], rows[base], "bleu"), sign=True)) in page
+
+
+def test_the_summary_of_the_results_is_what_was_measured():
+    study = read_json(ROOT / "studies" / "multi30k_en_de" / "study.json")
+    rows = {row["label"]: row for row in study["rows"]}
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8").split("## The study")[0]
+
+    def less(first, second, name="bleu", digits=2, scale=1):
+        found = values.difference(rows[first], rows[second], name)
+        return f"{text.number(scale * found.mean, digits)}", text.interval(found, digits, scale)
+
+    assert f"behind softmax by {' BLEU '.join(less('softmax', 'rela_g'))}" in page
+    assert f"1.5-entmax by {' '.join(less('entmax15', 'rela_g'))}" in page
+    assert f"on par with sparsemax: {' '.join(less('rela_g', 'sparsemax'))}" in page
+    assert f"the norm alone by {' '.join(less('rela_g', 'relu_rmsnorm'))}, with two seeds" in page
+    assert f"error is {' points '.join(less('rela_g', 'softmax', 'aer.normal.aol', 1, 100))} higher" in page
+    low, high = values.difference(rows["rela_g"], rows["sparsemax"], "bleu").interval
+    assert low > -claims.margin() and low < 0 < high
+    for label in ("rela_g_layernorm", "rela_g_gelu", "rela_g_leaky_relu"):  # "no difference that two seeds can show"
+        found = values.difference(rows[label], rows["rela_g"], "bleu")
+        assert found.n == 2 and found.interval[0] < 0 < found.interval[1]
+    zeros = [values.mean(rows["rela_g"], values.at_level(study, f"sparsity.{site}")).mean for site in SITES]
+    assert f"{min(zeros):.0%} to {max(zeros):.0%} of the weights".replace("%", " %") in page
+    for run in rows["rela_g"]["runs"]:  # "less well than the model's log-probability"
+        assert all(one["null_rate_auc"] < one["logprob_auc"] for one in run["ranking"].values())
 
 
 def test_what_is_said_of_the_sparsity_without_a_target_is_what_was_measured():
