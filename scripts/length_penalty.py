@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 """Choose the length penalty of each model on the dev set, and compare pairs of models with their own penalties.
 
-    python scripts/length_penalty.py --data experiments/multi30k_en_de/data --models experiments/multi30k_en_de \\
-        --pair softmax rela_g --seeds 1 2 --output FOLDER
+    python scripts/length_penalty.py --study multi30k_en_de --pair softmax rela_g --output FOLDER
     python scripts/length_penalty.py --output FOLDER       # only make the table again
 
-The models are MODELS/LABEL.seed-SEED/average.pt, as `rela study` leaves them, for both labels of each --pair and all
---seeds. Every model translates the dev set with every penalty (the exponent of the GNMT penalty), and the test set
-with the study's penalty and with the one that has the highest BLEU on the dev set. A model that has been measured is
-not measured again. FOLDER/length_penalty.json has the results and FOLDER/length_penalty.md the table.
+The models are those of two rows of a study for each --pair, with the seeds for which --root has both. Every model
+translates the dev set with every penalty (the exponent of the GNMT penalty), and the test set with the study's penalty
+and with the one that has the highest BLEU on the dev set. A model that has been measured is not measured again.
+FOLDER/length_penalty.json has the results and FOLDER/length_penalty.md the table.
 """
 
 import argparse
@@ -16,7 +15,7 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Sequence
+from typing import Any, Dict, List, Sequence
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -32,6 +31,8 @@ from fairseq_rela.files.lines import read_lines
 from fairseq_rela.files.machine import processor, versions
 from fairseq_rela.files.outputs import write_whole
 from fairseq_rela.files.records import is_done, read_json, sha256, write_json
+from fairseq_rela.study.folder import Run, StudyFolder
+from fairseq_rela.study.spec import load_study
 from fairseq_rela.study.tables import markdown as table
 from fairseq_rela.study.text import mean_interval, mean_sd
 
@@ -39,21 +40,10 @@ PENALTIES = (0.0, 0.6, 1.0, 1.5, 2.0, 3.0)
 Record = Dict[str, Any]
 
 
-class Run(NamedTuple):
-    """One model: the row of a study and the seed."""
-
-    label: str
-    seed: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.label}.seed-{self.seed}"
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="data folder of the models")
-    parser.add_argument("--models", type=Path, help="folder of the runs (default: the folder of DATA)")
+    parser.add_argument("--study", help="a study of configs/study/ that has been trained")
+    parser.add_argument("--root", type=Path, default=Path("experiments"), help="folder of its data and runs")
     parser.add_argument(
         "--pair",
         nargs=2,
@@ -62,17 +52,16 @@ def main() -> int:
         metavar=("LABEL", "OTHER"),
         help="two rows; the difference is OTHER less LABEL; may be repeated",
     )
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--output", type=Path, required=True, help="folder for the translations and the results")
     parser.add_argument("--jobs", type=int, default=1, help="number of models at a time, one thread each")
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     results = options.output / "length_penalty.json"
     try:
-        if options.data is not None:
-            write_json(results, {"pairs": options.pair, "runs": measure_all(options)})
+        if options.study is not None:
+            write_json(results, {"study": options.study, "pairs": options.pair, "runs": measure_all(options)})
         if not results.is_file():
-            raise InputError(f"{options.output}: no measurements; give --data and --pair")
+            raise InputError(f"{options.output}: no measurements; give --study and --pair")
         found = read_json(results)
         with write_whole(options.output / "length_penalty.md") as file:
             file.write(markdown(found["pairs"], found["runs"]))
@@ -82,21 +71,38 @@ def main() -> int:
     return 0
 
 
+def find_models(folder: StudyFolder, pairs: Sequence[Sequence[str]]) -> List[Run]:
+    """Return the runs of the rows of each pair with the seeds for which both models are there."""
+    runs = {(run.job.row.label, run.job.seed): run for run in folder.runs}
+    labels = [row.label for row in folder.study.rows]
+    found = {}
+    for pair in pairs:
+        unknown = [label for label in pair if label not in labels]
+        if unknown:
+            raise InputError(f"--pair {unknown[0]}: not a row of {folder.study.name}; choose of {', '.join(labels)}")
+        models = [[runs.get((label, seed)) for label in pair] for seed in sorted({seed for _, seed in runs})]
+        there = [both for both in models if all(run and run.experiment.average.is_file() for run in both)]
+        if not there:
+            example = next(run for both in models for run in both if run)
+            raise InputError(f"{example.experiment.average}: no model of {' and '.join(pair)} is there; train them")
+        found.update({run.name: run for both in there for run in both})
+    return list(found.values())
+
+
 def measure_all(options: argparse.Namespace) -> List[Record]:
     """Measure the models that have no record yet, ``options.jobs`` at a time, and return their records."""
     if not options.pair:
         raise InputError("--pair: give the labels of two rows")
-    data, models = DataFolder(options.data), options.models or options.data.resolve().parent
-    runs = [Run(label, seed) for seed in options.seeds for label in dict.fromkeys(sum(options.pair, []))]
-    absent = [run.name for run in runs if not (models / run.name / "average.pt").is_file()]
-    if absent:
-        raise InputError(f"{models / absent[0]}: has no average.pt; train it by `rela study`")
+    study = load_study(options.study)
+    runs = find_models(StudyFolder(study, options.output, options.root), options.pair)
+    data = DataFolder(runs[0].experiment.data)
 
     def complete(run: Run) -> Record:
-        record, checkpoint = options.output / f"{run.name}.json", models / run.name / "average.pt"
+        record, checkpoint = options.output / f"{run.name}.json", run.experiment.average
         made_of = {"model": sha256(checkpoint), "penalties": list(PENALTIES)}
         if not is_done(record, made_of):
-            write_json(record, {**run._asdict(), **measure(data, checkpoint, options.output), "made_of": made_of})
+            measured = measure(data, checkpoint, options.output / "translations" / run.name)
+            write_json(record, {"label": run.job.row.label, "seed": run.job.seed, **measured, "made_of": made_of})
         return read_json(record)
 
     with ThreadPoolExecutor(options.jobs) as pool:
@@ -104,22 +110,22 @@ def measure_all(options: argparse.Namespace) -> List[Record]:
         return list(tqdm(done, total=len(runs), desc="length penalties", unit=" models", disable=None))
 
 
-def measure(data: DataFolder, checkpoint: Path, output: Path) -> Record:
+def measure(data: DataFolder, checkpoint: Path, prefix: Path) -> Record:
     """Return BLEU of one model on the dev set for each penalty, and on the test set for the usual and the best one."""
     usual = load_decoding().gnmt_lenpen
-    valid = {str(penalty): translated(data, checkpoint, output, "valid", penalty) for penalty in PENALTIES}
+    valid = {str(penalty): translated(data, checkpoint, prefix, "valid", penalty) for penalty in PENALTIES}
     best = max(valid, key=lambda penalty: valid[penalty]["bleu"])
-    test = {str(one): translated(data, checkpoint, output, "test", float(one)) for one in {str(usual), best}}
+    test = {str(one): translated(data, checkpoint, prefix, "test", float(one)) for one in {str(usual), best}}
     about = {"processor": processor(), "versions": versions(["torch", "ve-fairseq", "sacrebleu"])}
     return {"usual": str(usual), "best": best, "valid": valid, "test": test, **about}
 
 
-def translated(data: DataFolder, checkpoint: Path, output: Path, subset: str, penalty: float) -> Record:
+def translated(data: DataFolder, checkpoint: Path, prefix: Path, subset: str, penalty: float) -> Record:
     """Translate a subset with one length penalty, and return its scores."""
-    prefix = output / "translations" / f"{checkpoint.parent.name}.{subset}.{penalty}"
-    translate(data, checkpoint, prefix, load_decoding(gnmt_lenpen=penalty), subset)
+    output = prefix.with_name(f"{prefix.name}.{subset}.{penalty}")
+    translate(data, checkpoint, output, load_decoding(gnmt_lenpen=penalty), subset)
     target, settings = data.settings.target_lang, data.settings
-    hypotheses = list(read_lines(f"{prefix}.bpe"))
+    hypotheses = list(read_lines(f"{output}.bpe"))
     references = list(read_lines(data.path / "raw" / f"{subset}.{target}"))
     return score(hypotheses, references, target, settings.tokeniser, truecased=settings.truecase)
 

@@ -463,6 +463,11 @@ def test_what_is_said_of_other_attention_functions_is_what_was_measured():
     assert -3.25 < min(far) < max(far) < -1.95
     shares = [values.mean(rows["entmax_alpha"], values.at_level(study, f"sparsity.{site}")).mean for site in SITES]
     page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    constant, learnt = (
+        text.mean_interval(values.difference(rows[label], rows["rela_g"], "bleu"), sign=True)
+        for label in ("rela_g_constant", "rela_g_threshold")
+    )
+    assert f"by {constant} if it is constant, and by {learnt} if it is the start of a learnt one" in page
     assert (
         "{:.0%} in the encoder, {:.0%} in the decoder and {:.0%} in the cross".format(*shares).replace("%", " %")
         in page

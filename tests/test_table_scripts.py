@@ -236,23 +236,25 @@ def test_the_documentation_has_the_measured_times_and_memory():
 def penalties(monkeypatch, tmp_path):
     """The script, with models that are best at 1.5 (softmax) and at 3 (ReLA-g) on the dev set, and what it translated.
 
-    BLEU of the test set is 30 plus the penalty; ReLA-g is 2 behind.
+    BLEU of the test set is 30 plus the penalty; ReLA-g is 2 behind. Of seed 1 there is only softmax.
     """
     script = load("length_penalty")
     best, done = {"softmax": 1.5, "rela_g": 3.0}, []
 
-    def translated(data, checkpoint, output, subset, penalty):
+    def translated(data, checkpoint, prefix, subset, penalty):
         label = checkpoint.parent.name.split(".")[0]
+        assert checkpoint.read_text() == label and prefix.name == f"{label}.seed-2"
         done.append((label, subset, penalty))
         bleu = 30.0 - abs(penalty - best[label]) if subset == "valid" else 30.0 + penalty - 2 * (label == "rela_g")
         return {"bleu": bleu, "hypothesis_length": 9 + penalty, "reference_length": 10}
 
     monkeypatch.setattr(script, "translated", translated)
     monkeypatch.setattr(script, "DataFolder", lambda path: path)
-    for label in best:
-        (tmp_path / f"{label}.seed-4").mkdir()
-        (tmp_path / f"{label}.seed-4" / "average.pt").write_text(label)
-    words = ["--data", str(tmp_path / "data"), "--pair", "softmax", "rela_g", "--seeds", "4"]
+    for name in ("softmax.seed-1", "softmax.seed-2", "rela_g.seed-2"):
+        average = tmp_path / "experiments" / "synthetic" / name / "average.pt"
+        average.parent.mkdir(parents=True)
+        average.write_text(name.split(".")[0])
+    words = ["--study", "synthetic", "--root", str(tmp_path / "experiments"), "--pair", "softmax", "rela_g"]
     return script, [*words, "--output", str(tmp_path / "out")], done
 
 
@@ -276,15 +278,15 @@ def test_each_model_gets_the_length_penalty_that_is_best_on_the_dev_set(monkeypa
 
 
 @pytest.mark.parametrize(
-    "change,message",
+    "pair,message",
     [
-        (["--seeds", "5"], "softmax.seed-5: has no average.pt; train it by `rela study`"),
-        (["--pair", "softmax", "rela_i"], "rela_i.seed-4: has no average.pt"),
+        (("softmax", "rela"), "--pair rela: not a row of synthetic; choose of softmax, "),
+        (("softmax", "entmax15"), "average.pt: no model of softmax and entmax15 is there; train them"),
     ],
 )
-def test_absent_models_are_named_before_any_is_measured(monkeypatch, capsys, penalties, change, message):
+def test_absent_models_are_named_before_any_is_measured(monkeypatch, capsys, penalties, pair, message):
     script, words, done = penalties
-    monkeypatch.setattr(sys, "argv", ["length_penalty.py", *words, *change])
+    monkeypatch.setattr(sys, "argv", ["length_penalty.py", *words, "--pair", *pair])
     assert script.main() == 2
     assert message in capsys.readouterr().err and not done
 
@@ -293,9 +295,9 @@ def test_a_model_that_was_trained_again_is_not_mixed_with_earlier_results(monkey
     script, words, done = penalties
     monkeypatch.setattr(sys, "argv", ["length_penalty.py", *words])
     assert script.main() == 0
-    (tmp_path / "rela_g.seed-4" / "average.pt").write_text("another")
+    monkeypatch.setattr(script, "sha256", lambda path: "another")
     assert script.main() == 2
-    assert "rela_g.seed-4.json was made with another model; remove it" in capsys.readouterr().err
+    assert "softmax.seed-2.json was made with another model; remove it" in capsys.readouterr().err
 
 
 def test_the_length_penalty_is_that_of_the_search(monkeypatch, tmp_path):
@@ -313,7 +315,7 @@ def test_the_length_penalty_is_that_of_the_search(monkeypatch, tmp_path):
     monkeypatch.setattr(script, "translate", translate)
     settings = argparse.Namespace(target_lang="de", tokeniser="none", truecase=False)
     data = argparse.Namespace(path=tmp_path, settings=settings)
-    scores = script.translated(data, tmp_path / "softmax.seed-1" / "average.pt", tmp_path / "out", "valid", 1.5)
+    scores = script.translated(data, tmp_path / "average.pt", tmp_path / "out" / "softmax.seed-1", "valid", 1.5)
     assert [(decoding.gnmt_lenpen, decoding.beam, subset) for decoding, subset in asked] == [(1.5, 4, "valid")]
     assert scores["hypothesis_length"] == 7 and 70 < scores["bleu"] < 100
-    assert (tmp_path / "out" / "translations" / "softmax.seed-1.valid.1.5.bpe").is_file()
+    assert (tmp_path / "out" / "softmax.seed-1.valid.1.5.bpe").is_file()
