@@ -392,6 +392,8 @@ def test_the_recommended_setting_is_told_as_it_was_measured():
     own = values.mean(both, "bleu").mean
     assert f"ReLA-g has {own:.2f} BLEU, the highest mean of its rows, and differs" in page
     assert f"with the same settings by {together} BLEU" in page
+    seeds = values.difference(both, same, "bleu").n
+    assert f"(`lr5e-3-after_10epochs`, {seeds} seeds)" in page
     others = [values.mean(row, "bleu") for row in rows.values() if row["attention"] == "rela_g"]
     assert own == max(found.mean for found in others if found)
     half = values.difference(rows["rela_g-after_5epochs"], rows["softmax"], "bleu")
@@ -405,14 +407,28 @@ def test_the_recommended_setting_is_told_as_it_was_measured():
     low, high = errors[0].split(" "), errors[1]
     shown = f"differs from that of this softmax model by {low[0]} points {' '.join(low[1:])}, after a training from"
     assert f"{shown} scratch by {high}." in page
+    settings = page.split("No other setting closed the gap.")[1].split("So this is our recommendation")[0]
     for label, base, words in (
-        ("softmax-lr5e-3", "softmax", "softmax ({})"),
-        ("rela_g-lr5e-3", "rela_g", "of ReLA-g ({}) alike"),
-        ("rela_g-init_paper", "rela_g", "code ({})"),
-        ("rela_g-decoder_cross", "rela_g", "cross-attention ({}) changes"),
-        ("softmax-lr5e-3", "rela_g-after_10epochs", "with 0.003 by {} BLEU (2 seeds)"),
+        ("softmax-20epochs", "softmax", "(`20epochs`): softmax {}, "),
+        ("rela_g-20epochs", "rela_g", ", ReLA-g {}. ReLA-g differs"),
+        ("rela_g-20epochs", "softmax-20epochs", "with as many epochs by {}.\n"),
+        ("softmax-lr5e-3", "softmax", "of 0.005: softmax {} (4 seeds), "),
+        ("rela_g-lr5e-3", "rela_g", ", ReLA-g {}. Of 0.008"),
+        ("softmax-lr8e-3", "softmax", "Of 0.008: softmax {}, "),
+        ("rela_g-lr8e-3", "rela_g", ", ReLA-g {}.\n- A warm-up"),
+        ("rela_g-warmup600", "rela_g", "600 updates: ReLA-g {}.\n"),
+        ("rela_g-no_attention_dropout", "rela_g", "weights: ReLA-g {}.\n"),
+        ("softmax-init_paper", "softmax", "code: softmax {}, "),
+        ("rela_g-init_paper", "rela_g", ", ReLA-g {}.\n- ReLA-g only"),
+        ("rela_g-decoder_cross", "rela_g", "cross-attention: {}.\n"),
+        ("softmax-lr5e-3", "rela_g-after_10epochs", "with 0.003 by {} BLEU (4 seeds)"),
     ):
-        assert words.format(text.mean_interval(values.difference(rows[label], rows[base], "bleu"), sign=True)) in page
+        found = values.difference(rows[label], rows[base], "bleu")
+        assert words.format(text.mean_interval(found, sign=True)) in settings
+        assert found.n == (4 if "(4 seeds)" in words else 2)
+    longest = values.mean(rows["softmax-20epochs"], "bleu").mean
+    assert f"20 epochs it has {longest:.2f} BLEU, the highest mean of this study" in settings
+    assert longest == max(values.mean(row, "bleu").mean for row in rows.values())
 
 
 def test_the_summary_of_the_results_is_what_was_measured():

@@ -319,3 +319,25 @@ def test_the_length_penalty_is_that_of_the_search(monkeypatch, tmp_path):
     assert [(decoding.gnmt_lenpen, decoding.beam, subset) for decoding, subset in asked] == [(1.5, 4, "valid")]
     assert scores["hypothesis_length"] == 7 and 70 < scores["bleu"] < 100
     assert (tmp_path / "out" / "softmax.seed-1.valid.1.5.bpe").is_file()
+
+
+def test_the_documentation_has_the_measured_length_penalties():
+    found = json.loads((ROOT / "benchmarks" / "length_penalty" / "length_penalty.json").read_text())
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    shown = page.split("<!-- length_penalty begin -->\n")[1].split("<!-- length_penalty end -->")[0]
+    assert shown == load("length_penalty").markdown(found["pairs"], found["runs"])
+    rows = {row[0].strip("`"): row[1:] for row in cells(shown)[2:]}
+    for softmax, rela in found["pairs"]:
+        assert f"--pair {softmax} {rela}" in page
+        assert f"from {rows[rela][4]} to {rows[rela][7]} BLEU" in page
+        for label in (softmax, rela):  # independent of the script
+            runs = [run for run in found["runs"] if run["label"] == label]
+            assert len(runs) == 2
+            best = [max(run["valid"].values(), key=lambda one: one["bleu"]) for run in runs]
+            assert [run["valid"][run["best"]] for run in runs] == best
+            mean = statistics.mean(run["test"][run["best"]]["bleu"] for run in runs)
+            assert rows[label][5].startswith(f"{mean:.2f} ±")
+            for run in runs:
+                record = ROOT / "studies" / found["study"] / "runs" / f"{label}.seed-{run['seed']}.json"
+                measured = json.loads(record.read_text())["score"]["bleu"]
+                assert run["test"][run["usual"]]["bleu"] == pytest.approx(measured, abs=0.2)
