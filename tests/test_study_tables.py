@@ -387,6 +387,7 @@ def test_the_recommended_setting_is_told_as_it_was_measured():
         assert f"by {text.mean_interval(found, sign=True)} BLEU" in page and "4 seeds" in page
         zeros = [values.mean(rela, values.at_level(study, f"sparsity.{site}")).mean for site in SITES]
         assert f"{min(zeros):.0%} to {max(zeros):.0%} of its weights".replace("%", " %") in page
+    assert f"as many updates: {text.number(found.mean)} BLEU {text.interval(found)}" in page  # "In short"
     both, same = rows["rela_g-lr5e-3-after_10epochs"], rows["softmax-lr5e-3-after_10epochs"]
     together = text.mean_interval(values.difference(both, same, "bleu"), sign=True)
     own = values.mean(both, "bleu").mean
