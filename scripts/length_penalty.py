@@ -50,7 +50,7 @@ def main() -> int:
         action="append",
         default=[],
         metavar=("LABEL", "OTHER"),
-        help="two rows; the difference is OTHER less LABEL; may be repeated",
+        help="two rows, whose difference is OTHER minus LABEL; may be repeated",
     )
     parser.add_argument("--output", type=Path, required=True, help="folder for the translations and the results")
     parser.add_argument("--jobs", type=int, default=1, help="number of models at a time, one thread each")
@@ -130,9 +130,19 @@ def translated(data: DataFolder, checkpoint: Path, prefix: Path, subset: str, pe
     return score(hypotheses, references, target, settings.tokeniser, truecased=settings.truecase)
 
 
-def ratio(scores: Record) -> float:
-    """Return the ratio of the lengths of hypotheses and references."""
-    return scores["hypothesis_length"] / scores["reference_length"]
+def by_seed(records: Sequence[Record], label: str, which: str, key: str) -> Dict[int, float]:
+    """Return a number of the test set for each seed of a row.
+
+    Args:
+        records: those of the models.
+        label: the row.
+        which: ``usual`` or ``best``, the length penalty.
+        key: ``bleu``, or ``ratio`` for the length of the hypotheses divided by that of the references.
+    """
+    scores = {run["seed"]: run["test"][run[which]] for run in records if run["label"] == label}
+    if key == "ratio":
+        return {seed: one["hypothesis_length"] / one["reference_length"] for seed, one in scores.items()}
+    return {seed: one[key] for seed, one in scores.items()}
 
 
 def markdown(pairs: Sequence[Sequence[str]], records: Sequence[Record]) -> str:
@@ -143,19 +153,15 @@ def markdown(pairs: Sequence[Sequence[str]], records: Sequence[Record]) -> str:
         records: those of the models.
     """
     rows = []
-    for first, second in pairs:
-        for label in (first, second):
-            runs = [record for record in records if record["label"] == label]
-            cells = [f"`{label}`", str(len(runs)), ", ".join(f"{float(run['best']):g}" for run in runs)]
-            for which in ("usual", "best"):
-                chosen = {run["seed"]: run["test"][run[which]] for run in runs}
-                base = {
-                    run["seed"]: run["test"][run[which]]["bleu"] for run in records if run["label"] == first != label
-                }
-                bleu = {seed: scores["bleu"] for seed, scores in chosen.items()}
-                cells += [mean_sd(summarise([*bleu.values()])), mean_sd(summarise([*map(ratio, chosen.values())]), 3)]
-                cells.append(mean_interval(paired(bleu, base), sign=True))
-            rows.append(cells)
+    for first, label in ((pair[0], label) for pair in pairs for label in pair):
+        best = [run["best"] for run in records if run["label"] == label]
+        cells = [f"`{label}`", str(len(best)), ", ".join(f"{float(penalty):g}" for penalty in best)]
+        for which in ("usual", "best"):
+            bleu, base = (by_seed(records, row, which, "bleu") for row in (label, first))
+            lengths = by_seed(records, label, which, "ratio")
+            cells += [mean_sd(summarise([*bleu.values()])), mean_sd(summarise([*lengths.values()]), 3)]
+            cells.append("-" if label == first else mean_interval(paired(bleu, base), sign=True))
+        rows.append(cells)
     usual = " and ".join(sorted({f"{float(run['usual']):g}" for run in records}))
     head = ["row", "seeds", "best penalties"]
     for penalty in (usual, "best"):

@@ -262,7 +262,7 @@ def test_the_time_of_interrupted_runs_is_not_claimed():
     assert "took 15 minutes (median), all 4 together 60 minutes" in tables.effort(study)
     study["rows"][0]["runs"][0]["seconds"] = {}
     study["rows"][1]["runs"][0]["seconds"] = {"train": 1800.0}
-    assert "15 minutes (median of the 3 of 4 runs that have a time); machine" in tables.effort(study)
+    assert "15 minutes (median of the 3 of 4 runs with a recorded time); machine" in tables.effort(study)
 
 
 def test_the_short_table_has_four_rows_and_a_sentence():
@@ -414,8 +414,8 @@ def test_the_recommended_setting_is_told_as_it_was_measured():
         ("rela_g-20epochs", "rela_g", ", ReLA-g {}. ReLA-g differs"),
         ("rela_g-20epochs", "softmax-20epochs", "with as many epochs by {}.\n"),
         ("softmax-lr5e-3", "softmax", "of 0.005: softmax {} (4 seeds), "),
-        ("rela_g-lr5e-3", "rela_g", ", ReLA-g {}. Of 0.008"),
-        ("softmax-lr8e-3", "softmax", "Of 0.008: softmax {}, "),
+        ("rela_g-lr5e-3", "rela_g", ", ReLA-g {}.\n- A learning rate of 0.008"),
+        ("softmax-lr8e-3", "softmax", "- A learning rate of 0.008: softmax {}, "),
         ("rela_g-lr8e-3", "rela_g", ", ReLA-g {}.\n- A warm-up"),
         ("rela_g-warmup600", "rela_g", "600 updates: ReLA-g {}.\n"),
         ("rela_g-no_attention_dropout", "rela_g", "weights: ReLA-g {}.\n"),

@@ -86,7 +86,7 @@ def effort(study: Dict[str, Any]) -> str:
         return "The time of the runs was not recorded."
     middle, machine = text.duration(statistics.median(known)), text.join(machines(study)) or "not recorded"
     if len(known) < len(seconds):
-        which = f"median of the {len(known)} of {len(seconds)} runs that have a time"
+        which = f"median of the {len(known)} of {len(seconds)} runs with a recorded time"
         return f"Training a run took {middle} ({which}); machine: {machine}."
     together = f"all {len(known)} together {text.duration(sum(known))} of one process's time"
     return f"Training a run took {middle} (median), {together}; machine: {machine}."
